@@ -1,0 +1,178 @@
+/* The C ABI between the one owner of a process's zones and its users.
+ *
+ * The owner is libcuda_hook.so where it is preloaded, else foundry._core itself. The hook exports
+ *     const foundry_abi* foundry_abi_v1(void);
+ * and foundry._core looks it up with dlsym(RTLD_DEFAULT, "foundry_abi_v1"). Both sides are built from this file;
+ * `version` and `bytes` are compared before any other field is touched.
+ *
+ * Conventions: functions that can fail return 0 or a nonzero status and fill `error` (never null) with a sentence.
+ * Enumerating functions write at most `capacity` records and return how many there are. No function throws, prints or
+ * ends the process. All functions may be called from any thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FOUNDRY_ABI_VERSION 1u
+#define FOUNDRY_ABI_SYMBOL "foundry_abi_v1"
+#define FOUNDRY_ZONE_NAME_BYTES 64
+#define FOUNDRY_ERROR_BYTES 1024
+/* Zones one process can have: 16 windows of 4 TiB lie between 0x1000_0000_0000 and 0x5000_0000_0000. */
+#define FOUNDRY_MAX_ZONES 16u
+#define FOUNDRY_NO_ZONE 0xffffffffu
+
+typedef struct foundry_error {
+  int32_t kind; /* foundry::ErrorKind */
+  int32_t code; /* CUresult or errno, 0 where there is none */
+  char text[FOUNDRY_ERROR_BYTES];
+} foundry_error;
+
+/* What a zone is for; recorded in the archive (archive/records.h uses the same numbers). */
+typedef enum foundry_zone_kind {
+  FOUNDRY_ZONE_REBUILT = 1, /* LOAD runs the engine code again: weights, kv_cache, inputs */
+  FOUNDRY_ZONE_AMBIENT = 2, /* allocations outside phases, seen by the hook on SAVE */
+  FOUNDRY_ZONE_GRAPHS = 3,  /* graph-private memory of captures */
+  FOUNDRY_ZONE_PRIVATE = 4  /* warm-up and profiling pools: materialized where graphs reach it */
+} foundry_zone_kind;
+
+typedef struct foundry_zone_info {
+  char name[FOUNDRY_ZONE_NAME_BYTES];
+  uint32_t slot;
+  uint32_t kind;        /* foundry_zone_kind */
+  int32_t device;       /* CUDA ordinal in this process */
+  uint32_t granularity; /* bytes; what the driver asked for, 2 MiB or more */
+  uint64_t base, size;  /* reserved window */
+  uint64_t used_end;    /* first address never handed out */
+  uint64_t live_bytes, mapped_bytes, quarantined_bytes;
+  uint64_t allocations, frees;
+} foundry_zone_info;
+
+typedef enum foundry_range_state {
+  FOUNDRY_RANGE_LIVE = 1,
+  FOUNDRY_RANGE_QUARANTINED = 2, /* freed by the application, still mapped, address not reused */
+  FOUNDRY_RANGE_RELEASED = 3,    /* freed and unmapped, address not reused */
+  FOUNDRY_RANGE_MATERIALIZED = 4 /* mapped by LOAD at its recorded address */
+} foundry_range_state;
+
+typedef struct foundry_range {
+  uint64_t address;
+  uint64_t bytes;        /* as asked for */
+  uint64_t mapped_bytes; /* rounded to granularity; 0 for a part of a shared small chunk */
+  uint64_t ordinal;      /* order of allocation in the process, over all zones */
+  uint64_t stream;       /* CUstream that the allocation was made for, 0 if none */
+  uint32_t slot;
+  uint32_t state;        /* foundry_range_state */
+  uint32_t thread;       /* kernel thread id */
+  uint32_t pinned;       /* nonzero: stays mapped after free until the owner lets go */
+} foundry_range;
+
+/* One recorded allocation that LOAD expects to see again in a rebuilt zone. */
+typedef struct foundry_expectation {
+  uint64_t address;
+  uint64_t bytes;
+} foundry_expectation;
+
+typedef enum foundry_image_format {
+  FOUNDRY_IMAGE_FATBIN = 1,
+  FOUNDRY_IMAGE_ELF = 2,
+  FOUNDRY_IMAGE_PTX = 3
+} foundry_image_format;
+
+typedef struct foundry_image {
+  uint64_t id;           /* order of loading, from 0 */
+  void* handle;          /* CUmodule or CUlibrary */
+  uint32_t is_library;   /* 1: CUlibrary, 0: CUmodule */
+  uint32_t format;       /* foundry_image_format */
+  uint32_t loaded;       /* 0 after it was unloaded */
+  uint32_t reserved;
+  const void* data;      /* owned by the hook until the process ends */
+  uint64_t bytes;
+  const char* entry_point; /* which driver call loaded it */
+  const char* source;      /* file or library it came from, "" if unknown */
+} foundry_image;
+
+typedef enum foundry_event_kind {
+  FOUNDRY_EVENT_ALLOC = 1,
+  FOUNDRY_EVENT_FREE = 2,
+  FOUNDRY_EVENT_MAP = 3,     /* VMM mapping made by somebody else: passed through, journaled */
+  FOUNDRY_EVENT_UNMAP = 4,
+  FOUNDRY_EVENT_HOST_ALLOC = 5,
+  FOUNDRY_EVENT_HOST_FREE = 6,
+  FOUNDRY_EVENT_IMAGE_LOAD = 7,
+  FOUNDRY_EVENT_IMAGE_UNLOAD = 8,
+  FOUNDRY_EVENT_STATE = 9    /* cuFuncSetAttribute, cuCtxSetLimit, texture objects, ...: SAVE may warn */
+} foundry_event_kind;
+
+typedef struct foundry_event {
+  uint64_t ordinal;      /* shared with foundry_range.ordinal for ALLOC and FREE */
+  uint64_t address, bytes, stream;
+  uint32_t kind;         /* foundry_event_kind */
+  uint32_t slot;         /* zone, FOUNDRY_NO_ZONE if none */
+  uint32_t thread;
+  uint32_t stack;        /* index into stacks, 0 = none taken */
+  const char* entry_point; /* static string, never null */
+} foundry_event;
+
+typedef struct foundry_abi {
+  uint32_t version; /* FOUNDRY_ABI_VERSION */
+  uint32_t bytes;   /* sizeof(foundry_abi) */
+  const char* owner; /* "hook" or "core" */
+  const char* build; /* "0.1.0" plus what tells builds apart */
+  int32_t sm_target; /* 80, 90; 0 where the owner has no device code of its own */
+  int32_t reserved;
+
+  /* The real driver function behind `symbol` (exact spelling, e.g. "cuMemFree_v2"); null if the driver lacks it. */
+  void* (*driver_symbol)(const char* symbol);
+
+  /* Zones. `base` 0 lets the owner choose the next free window (SAVE); LOAD passes the recorded one.
+   * Opening a name again returns its slot; the kind must agree. */
+  int (*zone_open)(int device, const char* name, uint32_t kind, uint64_t base, uint64_t size, uint32_t* slot,
+                   foundry_error* error);
+  /* LOAD: allocations of this zone take these addresses, first in first out per size; others go behind `used_end`. */
+  int (*zone_expect)(uint32_t slot, const foundry_expectation* list, size_t count, uint64_t used_end,
+                     foundry_error* error);
+  int (*zone_alloc)(uint32_t slot, uint64_t bytes, uint64_t alignment, uint64_t stream, uint64_t* address,
+                    foundry_error* error);
+  /* Frees any zone address (or, for one outside the zones, status `invalid`). */
+  int (*zone_free)(uint64_t address, uint64_t stream, foundry_error* error);
+  /* Maps exactly [address, address+bytes) of the zone; overlaps with existing mappings are an error. */
+  int (*zone_map)(uint32_t slot, uint64_t address, uint64_t bytes, foundry_error* error);
+  /* Unmaps what zone_map mapped there. */
+  int (*zone_unmap)(uint64_t address, foundry_error* error);
+  /* Ranges that intersect [address, address+bytes) survive their free until unpinned. */
+  int (*pin)(uint64_t address, uint64_t bytes, int pinned, foundry_error* error);
+  /* Quarantined memory of all zones (or of one) is unmapped now. */
+  int (*release_quarantine)(uint32_t slot_or_no_zone, foundry_error* error);
+  size_t (*zones)(foundry_zone_info* out, size_t capacity);
+  size_t (*ranges)(uint32_t slot, foundry_range* out, size_t capacity);
+  /* Expected allocations of a zone that nobody has claimed. */
+  size_t (*unclaimed)(uint32_t slot, foundry_expectation* out, size_t capacity);
+  /* Nonzero: `address` lies in a zone's window. */
+  int (*in_zone)(uint64_t address, uint32_t* slot);
+
+  /* Ambient routing (hook only): plain allocations of `device` go to `slot`; FOUNDRY_NO_ZONE: to the driver. */
+  int (*set_ambient)(int device, uint32_t slot, foundry_error* error);
+  /* A stream capture of ours begins (+1) or ends (-1): frees are deferred while any capture runs. */
+  void (*capture_delta)(int delta);
+  /* After this, new plain and pool allocations of the process go to the plain driver. */
+  void (*seal)(int sealed);
+  /* Gives a zone back: everything unmapped, the window released. Used when SAVE or LOAD fails. */
+  int (*zone_close)(uint32_t slot, foundry_error* error);
+
+  /* Code images and journal; the owner in _core has none and returns 0. */
+  size_t (*images)(foundry_image* out, size_t capacity);
+  size_t (*events)(uint64_t first, foundry_event* out, size_t capacity);
+  /* Diagnoses recorded so far, one sentence each, joined by newlines; returns the length without terminator. */
+  size_t (*diagnoses)(char* out, size_t capacity);
+} foundry_abi;
+
+typedef const foundry_abi* (*foundry_abi_getter)(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
