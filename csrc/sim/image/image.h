@@ -51,7 +51,7 @@ class Image {
 
   const std::vector<ImageKernel>& kernels() const { return kernels_; }
   const std::vector<ImageGlobal>& globals() const { return globals_; }
-  // Architecture of the entry in use, as 10 * major + minor; 0 for a bare ELF, which does not say.
+  // Architecture that the entry in use was compiled for, as 10 * major + minor.
   int arch() const { return arch_; }
   // True when the entry was "PTX": the simulator's stand-in for just-in-time compilation.
   bool from_ptx() const { return from_ptx_; }

@@ -9,6 +9,11 @@
 #include <type_traits>
 #include <utility>
 
+// The architecture an image is compiled for (80, 90), given by the build; only code of an image may look at it.
+#ifndef FOUNDRY_SIM_ARCH
+#define FOUNDRY_SIM_ARCH 0
+#endif
+
 namespace foundry::sim {
 
 struct SimDim3 {
@@ -51,6 +56,7 @@ struct SimKernelTraits {
 struct alignas(128) SimRecord {
   std::uint32_t magic;
   RecordKind kind;
+  std::uint32_t arch;  // 80, 90: what the image was compiled for
   const char* name;
   void* address;  // entry of a kernel, or the variable
   std::uint64_t bytes;
@@ -147,6 +153,7 @@ class SharedMemory {
   FOUNDRY_SIM_RECORD_ ::foundry::sim::SimRecord foundry_sim_record_##symbol = {                                    \
       ::foundry::sim::kRecordMagic,                                                                                \
       ::foundry::sim::RecordKind::kKernel,                                                                         \
+      FOUNDRY_SIM_ARCH,                                                                                            \
       #symbol,                                                                                                     \
       reinterpret_cast<void*>(&symbol),                                                                            \
       sizeof(&symbol),                                                                                             \
@@ -157,17 +164,12 @@ class SharedMemory {
 // A module variable with its initial value, in the section where a real cubin has it, so that readers of the ELF symbol
 // table find it there too. An array needs an alias for its type.
 #define FOUNDRY_SIM_VARIABLE_(kind_, section_, type, name, ...)                                                  \
-  extern "C" __attribute__((used, visibility("default"), section(section_))) type name;                          \
-  type name = {__VA_ARGS__};                                                                                     \
+  extern "C" __attribute__((visibility("default"), section(section_))) type name;                                \
+  __attribute__((used)) type name = {__VA_ARGS__};                                                               \
   FOUNDRY_SIM_RECORD_ ::foundry::sim::SimRecord foundry_sim_record_##name = {                                    \
-      ::foundry::sim::kRecordMagic, ::foundry::sim::RecordKind::kind_, #name, &name, sizeof(name), nullptr, 0,   \
-      ::foundry::sim::SimKernelTraits{}}
+      ::foundry::sim::kRecordMagic, ::foundry::sim::RecordKind::kind_, FOUNDRY_SIM_ARCH, #name, &name,           \
+      sizeof(name), nullptr, 0, ::foundry::sim::SimKernelTraits{}}
 #define FOUNDRY_SIM_GLOBAL(type, name, ...) \
   FOUNDRY_SIM_VARIABLE_(kGlobal, ".nv.global.init", type, name, __VA_ARGS__)
 #define FOUNDRY_SIM_CONSTANT(type, name, ...) \
   FOUNDRY_SIM_VARIABLE_(kConstant, ".nv.constant3", type, name, __VA_ARGS__)
-
-// The architecture an image is compiled for (80, 90); given by the build.
-#ifndef FOUNDRY_SIM_ARCH
-#define FOUNDRY_SIM_ARCH 80
-#endif
