@@ -115,7 +115,8 @@ std::variant<ImagePayload, ImageFailure> from_fatbin(GuardedCopy& copy, int cc_m
   if (best == nullptr) {
     std::string have;
     for (const Entry& entry : entries) {
-      have += (have.empty() ? "" : ", ") + (entry.kind == kEntryPtx ? "PTX for " : "") + arch_name(entry.arch);
+      if (!have.empty()) have += ", ";
+      have += (entry.kind == kEntryPtx ? "PTX for " : "") + arch_name(entry.arch);
     }
     return ImageFailure{CUDA_ERROR_NO_BINARY_FOR_GPU, "The code image has no code for " +
                                                           arch_name(10 * cc_major + cc_minor) + "; it has " +
