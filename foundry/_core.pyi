@@ -1,0 +1,291 @@
+"""Types of the C++ core. Addresses, sizes and stream handles are plain ints; bytes are bytes.
+
+Every function raises FoundryError with a sentence when it fails; nothing prints, aborts or exits.
+"""
+
+from typing import Sequence
+
+class FoundryError(Exception):
+    """Anything Foundry refuses or fails at. str() is the sentence for people."""
+
+    kind: str  # "driver" | "invalid" | "corrupt" | "mismatch" | "unsupported" | "out_of_memory" | "io" | "state"
+    code: int  # CUresult or errno, 0 where there is none
+
+# ---- build and process
+
+VERSION: str
+FORMAT_VERSION: int
+MAX_ZONES: int
+
+class Owner:
+    """Who holds this process's zones: the preloaded hook, or this module."""
+
+    name: str  # "hook" | "core"
+    build: str
+    sm_target: int  # 80 | 90, 0 for the core
+
+def owner() -> Owner: ...
+def diagnoses() -> list[str]:
+    """Sentences that the hook or the core recorded instead of failing or printing."""
+
+class DeviceInfo:
+    ordinal: int
+    name: str
+    major: int
+    minor: int
+    sm_count: int
+    total_memory: int  # bytes
+    driver_version: int  # as cuDriverGetVersion, e.g. 13000
+    uuid: str
+
+def driver_available() -> str | None:
+    """None if a CUDA driver answers, else the reason as a sentence."""
+
+def device_count() -> int: ...
+def device_info(ordinal: int) -> DeviceInfo: ...
+
+# ---- zones
+
+class ZoneInfo:
+    slot: int
+    name: str
+    kind: str  # "rebuilt" | "ambient" | "graphs" | "private"
+    device: int
+    base: int
+    size: int
+    used_end: int
+    live_bytes: int
+    mapped_bytes: int
+    quarantined_bytes: int
+    allocations: int
+    frees: int
+
+class Range:
+    address: int
+    bytes: int
+    mapped_bytes: int
+    ordinal: int
+    slot: int
+    state: str  # "live" | "quarantined" | "released" | "materialized"
+
+def zone_open(device: int, name: str, kind: str, base: int = 0, size: int = 0) -> int:
+    """Opens (or finds) a zone and returns its slot. base 0: next free window."""
+
+def zone_close(slot: int) -> None: ...
+def zones() -> list[ZoneInfo]: ...
+def ranges(slot: int) -> list[Range]: ...
+def zone_alloc(slot: int, nbytes: int, alignment: int = 0, stream: int = 0) -> int: ...
+def zone_free(address: int, stream: int = 0) -> None: ...
+def in_zone(address: int) -> int | None:
+    """Slot of the zone whose window holds the address."""
+
+def set_ambient(device: int, slot: int | None) -> None:
+    """Routes plain allocations of the device (hook only)."""
+
+def capture_delta(delta: int) -> None: ...
+def seal(sealed: bool) -> None: ...
+def release_quarantine() -> None: ...
+
+class AllocatorSymbols:
+    """C functions of a zone slot, as torch.cuda.memory.CUDAPluggableAllocator wants them.
+
+    void* malloc(ssize_t bytes, int device, CUstream stream); void free(void*, ssize_t bytes, int device, CUstream stream)
+    """
+
+    library: str  # path of the shared object
+    malloc: str
+    free: str
+    malloc_address: int
+    free_address: int
+
+def allocator_symbols(slot: int) -> AllocatorSymbols: ...
+def take_allocation_errors() -> list[str]:
+    """Sentences of allocations that failed inside those C functions (they can only return null); clears the list."""
+
+# ---- SAVE
+
+class Tensor:
+    """One tensor by address: what SAVE records and LOAD gives back. sizes and strides in elements."""
+
+    def __init__(
+        self,
+        name: str,
+        dtype: str,
+        item_bytes: int,
+        address: int,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        storage_address: int,
+        storage_bytes: int,
+        constant: bool = False,
+        mutable: bool = False,
+        output: bool = False,
+        export: bool = False,
+    ) -> None: ...
+    name: str
+    dtype: str
+    item_bytes: int
+    address: int
+    nbytes: int  # extent: last element's end minus address
+    sizes: list[int]
+    strides: list[int]
+    storage_address: int
+    storage_bytes: int
+    storage: int  # index: tensors with one storage alias each other
+    constant: bool
+    mutable: bool
+    output: bool
+    export: bool
+    anchor: int | None  # LOAD: index of the anchor whose storage an output shares
+
+class Finding:
+    """One pointer of one graph that SAVE cannot vouch for."""
+
+    graph: int
+    graph_name: str
+    sentence: str
+    kind: str  # "dangling" | "unknown_device" | "host" | "unanchored"
+    value: int
+
+class GraphSummary:
+    name: str
+    nodes: int
+    edges: int
+    nodes_by_type: dict[str, int]
+
+class SaveReport:
+    graphs: list[GraphSummary]
+    left_out: dict[str, list[str]]  # graph name -> sentences
+    warnings: list[str]
+    bytes_by_file: dict[str, int]
+    mapped_bytes: int
+    content_bytes: int  # before deduplication and compression
+    stored_bytes: int
+    images: int
+    image_bytes: int
+    milliseconds: dict[str, float]  # step -> time
+
+class Staging:
+    """A directory next to the archive that becomes the archive by one rename, or disappears."""
+
+    def __init__(self, archive: str) -> None: ...
+    path: str
+    def write_text(self, name: str, text: str) -> None: ...
+    def publish(self) -> None: ...
+    def discard(self) -> None: ...
+
+class Saver:
+    """Collects graphs and tensors of one rank and writes them."""
+
+    def __init__(self, device: int) -> None: ...
+    def add_graph(self, raw_graph: int, name: str) -> int:
+        """Snapshots a captured CUgraph now. Raises FoundryError(kind="unsupported") naming node and neighbours."""
+
+    def set_outputs(self, graph: int, tree: str, tensors: Sequence[int]) -> None:
+        """tree: JSON of the nesting, leaves index into tensors (as returned by add_tensor)."""
+
+    def add_tensor(self, tensor: Tensor) -> int: ...
+    def set_blocks(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
+        """What the framework's allocator says of its segments: (address, bytes, active)."""
+
+    def write(self, staging: Staging, rank: int, strict: bool) -> SaveReport:
+        """Audits, finds what to materialize, writes images/ and rank_<n>/. strict: any finding is an error."""
+
+def describe_files(staging_path: str) -> list[tuple[str, int, str]]:
+    """(relative name, bytes, identity hash) of every file; for foundry.json's inventory."""
+
+# ---- reading and LOAD
+
+class ArchiveGraph:
+    index: int
+    name: str
+    nodes: int
+    edges: int
+    nodes_by_type: dict[str, int]
+    outputs: str  # JSON tree
+    generator_increment: int
+
+class ArchiveImage:
+    hash: str
+    bytes: int
+    format: str  # "fatbin" | "elf" | "ptx"
+    source: str
+
+class ArchiveZone:
+    name: str
+    kind: str
+    base: int
+    size: int
+    used_end: int
+    allocations: int
+    allocated_bytes: int
+    mapped_bytes: int  # materialized
+    content_bytes: int
+
+class PointerSummary:
+    graph: str
+    node: int
+    kernel: str
+    parameter: int  # -1 source, -2 destination, -3 access window
+    offset: int
+    value: int
+    pointer_class: str
+    target: str
+
+def read_text(archive: str, name: str) -> str:
+    """foundry.json, read without following links; size-limited."""
+
+def archive_warnings(archive: str) -> list[str]:
+    """Ownership and permission sentences (world-writable, other owner)."""
+
+class Archive:
+    """A verified archive of one rank: all hashes and all indices checked. Nothing of it touches a device."""
+
+    def __init__(self, path: str, rank: int, inventory: Sequence[tuple[str, int, str]]) -> None: ...
+    graphs: list[ArchiveGraph]
+    images: list[ArchiveImage]
+    zones: list[ArchiveZone]
+    tensors: list[Tensor]
+    def pointers(self) -> list[PointerSummary]: ...
+    def verify_images(self) -> None: ...
+
+class LoadStats:
+    milliseconds: dict[str, float]
+    mapped_bytes: int
+    content_bytes: int
+    images: int
+    functions: int
+    nodes: int
+
+class Loader:
+    """Restores an archive into this process. Steps in order; any failure raises and leaves nothing mapped by it."""
+
+    def __init__(self, archive: Archive, device: int) -> None: ...
+    def open_zones(self) -> dict[str, int]:
+        """Reserves every recorded window and arms the recorded placements; returns zone name -> slot."""
+
+    def map(self) -> None:
+        """Maps and fills materialized memory."""
+
+    def claim(self, address: int, nbytes: int) -> None:
+        """Maps recorded rebuilt memory that nobody allocated on LOAD (re-seating needs it). No-op where mapped."""
+
+    def start(self, order: Sequence[int]) -> None:
+        """Loads images and builds graphs on background threads, in this order."""
+
+    def wait(self, graph: int) -> None:
+        """Until that graph can be launched; raises its error."""
+
+    def launch(self, graph: int, stream: int) -> None: ...
+    def pin(self) -> None:
+        """Memory that graphs use stays mapped even if its tensors are freed."""
+
+    def stats(self) -> LoadStats: ...
+    def close(self) -> None: ...
+
+# ---- plain device memory (re-seating, verification; synchronous)
+
+def read_memory(address: int, nbytes: int) -> bytes: ...
+def write_memory(address: int, data: bytes) -> None: ...
+def copy_memory(destination: int, source: int, nbytes: int) -> None: ...
+def synchronize(device: int) -> None: ...

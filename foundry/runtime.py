@@ -1,0 +1,71 @@
+"""What Foundry needs to know of the framework that owns tensors and captures.
+
+`foundry.torch` implements it for PyTorch; an engine with an allocator of its own implements it directly (see
+`foundry.recipes.mini_engine`). The session never touches a tensor but through its runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from foundry._core import Tensor
+
+
+class NativeGraph(Protocol):
+    """A graph captured in this process, owned by the framework."""
+
+    outputs: Any
+
+    def raw(self) -> int:
+        """The CUgraph, valid until `instantiate`."""
+
+    def instantiate(self) -> None: ...
+
+    def replay(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """Framework services. Devices are CUDA ordinals of this process; streams are CUstream handles."""
+
+    name: str
+
+    def device(self) -> int:
+        """The device that the session works on; a CUDA context is current afterwards."""
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Fields of the framework for the fingerprint (its version, allocator settings that move memory)."""
+
+    def begin_zone(self, slot: int) -> None:
+        """From now on allocations of all threads come from the zone, until the matching end_zone."""
+
+    def end_zone(self, slot: int) -> None:
+        """Ends the routing and gives unused segments of the zone back."""
+
+    def describe(self, tensor: Any) -> Tensor:
+        """Address, shape and storage of a framework tensor (name and flags left for the session)."""
+
+    def named_tensors(self, module: Any) -> Iterable[tuple[str, Any, bool]]:
+        """(qualified name, tensor, constant) of a module's parameters and buffers."""
+
+    def is_tensor(self, value: Any) -> bool: ...
+
+    def adopt(self, tensor: Tensor, owner: object) -> Any:
+        """A framework tensor over existing memory; keeps `owner` alive as long as it lives."""
+
+    def alias(self, tensor: Tensor, base: Any) -> Any:
+        """A tensor that shares the storage of `base`, at the recorded offset."""
+
+    def reseat(self, aliases: list[Any], old_address: int, new_address: int, nbytes: int, owner: object) -> None:
+        """Points every given tensor of one storage to the copy of that storage at new_address."""
+
+    def blocks(self) -> list[tuple[int, int, bool]]:
+        """(address, bytes, active) of the framework allocator's blocks."""
+
+    def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> NativeGraph:
+        """Warms up, then captures `function`; graph-private memory comes from the zone, or from the framework's own
+        pool where graphs_slot is None (native fallback)."""
+
+    def current_stream(self) -> int: ...
+
+    def synchronize(self) -> None: ...
