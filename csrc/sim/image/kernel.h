@@ -141,8 +141,9 @@ class SharedMemory {
 #endif
 #define FOUNDRY_SIM_RECORD_ [[maybe_unused]] __attribute__((FOUNDRY_SIM_KEEP_, section(".foundry.sim"))) static
 
-// Registers `function`, a static `void f(const SimLaunch&, Args...)`, as the kernel `symbol` (an identifier, as a rule a
-// mangled C++ name). Options are SimKernelTraits designators: FOUNDRY_SIM_KERNEL(_Z1fPf, f, .registers = 40);
+// Registers `function`, a `void f(const SimLaunch&, Args...)`, as the kernel `symbol` (an identifier, as a rule a mangled
+// C++ name). Options are SimKernelTraits designators: FOUNDRY_SIM_KERNEL(_Z1fPf, f, .registers = 40);
+// This and the variables below stand outside of every namespace.
 #define FOUNDRY_SIM_KERNEL(symbol, function, ...)                                                                  \
   extern "C" __attribute__((used, visibility("default"))) void symbol(const ::foundry::sim::SimLaunch* launch,     \
                                                                       void** args) {                              \
