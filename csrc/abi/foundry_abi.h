@@ -5,7 +5,8 @@
  * and foundry._core looks it up with dlsym(RTLD_DEFAULT, "foundry_abi_v1"). Both sides are built from this file;
  * `version` and `bytes` are compared before any other field is touched.
  *
- * Conventions: functions that can fail return 0 or a nonzero status and fill `error` (never null) with a sentence.
+ * Conventions: functions that can fail return 0 or a nonzero status (1 + error->kind) and fill `error` (never null) with a
+ * sentence.
  * Enumerating functions write at most `capacity` records and return how many there are. No function throws, prints or
  * ends the process. All functions may be called from any thread.
  */
@@ -48,7 +49,8 @@ typedef struct foundry_zone_info {
   uint32_t granularity; /* bytes; what the driver asked for, 2 MiB or more */
   uint64_t base, size;  /* reserved window */
   uint64_t used_end;    /* first address never handed out */
-  uint64_t live_bytes, mapped_bytes, quarantined_bytes;
+  uint64_t live_bytes, quarantined_bytes; /* as asked for */
+  uint64_t mapped_bytes;                  /* physical memory */
   uint64_t allocations, frees;
 } foundry_zone_info;
 
@@ -63,12 +65,12 @@ typedef struct foundry_range {
   uint64_t address;
   uint64_t bytes;        /* as asked for */
   uint64_t mapped_bytes; /* rounded to granularity; 0 for a part of a shared small chunk */
-  uint64_t ordinal;      /* order of allocation in the process, over all zones */
+  uint64_t ordinal;      /* order of allocation in the process, over all zones; from 1, with gaps */
   uint64_t stream;       /* CUstream that the allocation was made for, 0 if none */
   uint32_t slot;
   uint32_t state;        /* foundry_range_state */
   uint32_t thread;       /* kernel thread id */
-  uint32_t pinned;       /* nonzero: stays mapped after free until the owner lets go */
+  uint32_t pinned;       /* how often; nonzero: stays mapped after free until unpinned as often */
 } foundry_range;
 
 /* One recorded allocation that LOAD expects to see again in a rebuilt zone. */
@@ -109,7 +111,7 @@ typedef enum foundry_event_kind {
 } foundry_event_kind;
 
 typedef struct foundry_event {
-  uint64_t ordinal;      /* shared with foundry_range.ordinal for ALLOC and FREE */
+  uint64_t ordinal;      /* ALLOC and FREE of a range carry foundry_range.ordinal; other events one of their own */
   uint64_t address, bytes, stream;
   uint32_t kind;         /* foundry_event_kind */
   uint32_t slot;         /* zone, FOUNDRY_NO_ZONE if none */
@@ -129,22 +131,26 @@ typedef struct foundry_abi {
   /* The real driver function behind `symbol` (exact spelling, e.g. "cuMemFree_v2"); null if the driver lacks it. */
   void* (*driver_symbol)(const char* symbol);
 
-  /* Zones. `base` 0 lets the owner choose the next free window (SAVE); LOAD passes the recorded one.
-   * Opening a name again returns its slot; the kind must agree. */
+  /* Zones. `base` 0 lets the owner choose the next free window (SAVE); LOAD passes the recorded one. `size` 0 is a whole
+   * window. Opening a name again returns its slot; kind, base and size (where given) must agree. */
   int (*zone_open)(int device, const char* name, uint32_t kind, uint64_t base, uint64_t size, uint32_t* slot,
                    foundry_error* error);
-  /* LOAD: allocations of this zone take these addresses, first in first out per size; others go behind `used_end`. */
+  /* LOAD, once per rebuilt zone: allocations of this zone take these addresses, first in first out per size (exact size
+   * first, then the same number of pages); others go behind `used_end`. The list is every recorded allocation in order,
+   * those that SAVE freed again included. */
   int (*zone_expect)(uint32_t slot, const foundry_expectation* list, size_t count, uint64_t used_end,
                      foundry_error* error);
+  /* Once sealed: plain driver memory, outside the zones, which zone_free takes back. */
   int (*zone_alloc)(uint32_t slot, uint64_t bytes, uint64_t alignment, uint64_t stream, uint64_t* address,
                     foundry_error* error);
-  /* Frees any zone address (or, for one outside the zones, status `invalid`). */
+  /* Frees what zone_alloc gave out; anything else is `invalid`. */
   int (*zone_free)(uint64_t address, uint64_t stream, foundry_error* error);
-  /* Maps exactly [address, address+bytes) of the zone; overlaps with existing mappings are an error. */
+  /* Maps exactly [address, address+bytes) of the zone, whole pages of its granularity, in one physical allocation;
+   * overlaps with existing mappings are an error. */
   int (*zone_map)(uint32_t slot, uint64_t address, uint64_t bytes, foundry_error* error);
   /* Unmaps what zone_map mapped there. */
   int (*zone_unmap)(uint64_t address, foundry_error* error);
-  /* Ranges that intersect [address, address+bytes) survive their free until unpinned. */
+  /* Ranges that intersect [address, address+bytes) survive their free until unpinned as often as pinned. */
   int (*pin)(uint64_t address, uint64_t bytes, int pinned, foundry_error* error);
   /* Quarantined memory of all zones (or of one) is unmapped now. */
   int (*release_quarantine)(uint32_t slot_or_no_zone, foundry_error* error);
@@ -161,7 +167,8 @@ typedef struct foundry_abi {
   void (*capture_delta)(int delta);
   /* After this, new plain and pool allocations of the process go to the plain driver. */
   void (*seal)(int sealed);
-  /* Gives a zone back: everything unmapped, the window released. Used when SAVE or LOAD fails. */
+  /* Gives a zone back: everything unmapped, the window released; a closed slot is no error. Used when SAVE or LOAD
+   * fails, so it goes on after a failure and reports the first. */
   int (*zone_close)(uint32_t slot, foundry_error* error);
 
   /* Code images and journal; the owner in _core has none and returns 0. */
