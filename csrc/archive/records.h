@@ -192,11 +192,11 @@ struct MappedRecord {  // materialized: LOAD maps it
 
 enum class Encoding : uint32_t { raw = 1, zstd = 2 };
 
-struct ContentRecord {  // LOAD restores it; several records may share one stored block
+struct ContentRecord {  // LOAD restores it; several records may share one stored unit
   uint64_t address, bytes;
-  uint64_t stored, stored_bytes;  // in `content`
+  uint64_t stored, stored_bytes;  // the unit, in `content`
   uint32_t encoding;              // Encoding
-  uint32_t reserved;
+  uint32_t decoded_offset;        // zstd: where in the decoded unit these bytes begin; raw: 0
 };
 
 struct StorageRecord {

@@ -1,0 +1,81 @@
+// Atomic publish: an archive appears whole under its name or not at all, whatever happens to the writer.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/archive/files.h"
+#include "csrc/base/result.h"
+
+namespace foundry::archive {
+
+inline constexpr const char* kManifestName = "foundry.json";
+
+struct Published {
+  std::string path;
+  bool replaced = false;              // an archive of that name existed and is gone
+  std::vector<std::string> warnings;  // e.g. what was left of the old archive
+};
+
+// One SAVE. begin() makes the staging directory <archive>.tmp-<pid>-<random> beside the target; files are written
+// below directory(); publish() writes foundry.json last, syncs everything and renames.
+//
+// Who wins when two SAVEs run at once: an archive that existed when begin() was called may be replaced; one that
+// appeared or changed since then is the other's win, and publish() says so with an error of kind `state`.
+//
+// Replacing exchanges both names in one step (renameat2). On file systems without exchange the old archive is first
+// renamed to <archive>.old-<pid>-<random>; a crash between the two renames leaves the old archive whole under that
+// name, and begin(), list_stale() and remove_stale() put it back.
+class Publication {
+ public:
+  // `target` is the archive's path; its parent directory must exist. Errors: `io`; `invalid` where the target is
+  // something else than an archive or an empty directory.
+  static Result<Publication> begin(const std::string& target);
+  Publication(Publication&&) noexcept;
+  Publication& operator=(Publication&&) noexcept;
+  // Removes the staging directory unless published; only in the process that called begin().
+  ~Publication();
+
+  int directory() const { return staging_.get(); }
+  const std::string& staging_path() const { return staging_path_; }
+  const std::string& target() const { return target_; }
+
+  Result<Published> publish(std::string_view manifest_json);
+  // Removes the staging directory now, and says if that failed.
+  Status abandon();
+
+ private:
+  Publication() = default;
+  Result<Published> replace();
+  struct Identity {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  static Result<std::optional<Identity>> identify(int parent, const std::string& name);
+
+  std::string target_, target_name_, staging_name_, staging_path_;
+  FileDescriptor parent_, staging_;
+  std::optional<Identity> existing_;  // at begin()
+  pid_t owner_ = 0;
+  bool open_ = false;
+};
+
+// Leftovers of SAVEs that died, beside the archive `target`.
+struct Stale {
+  std::string path;
+  pid_t pid = 0;
+  uint64_t bytes = 0;
+  bool restorable = false;  // the old archive itself, set aside when its SAVE died; put back, not removed
+};
+// Directories <archive>.tmp-* and .old-* whose process is gone and that nobody holds locked. Those of live processes
+// are not listed.
+Result<std::vector<Stale>> list_stale(const std::string& target);
+// Removes them (or puts the archive back) and returns what was found.
+Result<std::vector<Stale>> remove_stale(const std::string& target);
+
+}  // namespace foundry::archive

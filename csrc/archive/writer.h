@@ -1,0 +1,88 @@
+// Writes one .fdry file: typed sections, interned strings, blobs streamed to disk as they come.
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/archive/files.h"
+#include "csrc/archive/hash.h"
+#include "csrc/archive/table.h"
+#include "csrc/base/result.h"
+
+namespace foundry::archive {
+
+// Interned strings of one file: equal strings share their bytes.
+class StringTable {
+ public:
+  // Text is UTF-8 without NUL; other input is reported by FileWriter::finish().
+  StringRef add(std::string_view text);
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(data_.data(), data_.size())); }
+  // Empty, or why the table cannot be written.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  std::string data_;
+  boost::unordered_flat_map<std::string, StringRef> known_;
+  std::string problem_;
+};
+
+struct WrittenFile {
+  std::string name;
+  uint64_t bytes = 0;
+  Hash128 identity{};  // what File::identity() will say
+};
+
+// Usage: create, strings().add(...), put<Section::...>(records) or begin/append/end for a large blob, finish.
+// Sections may come in any order, each once; those that were not written are written empty. The strings section is
+// written by finish(). An abandoned writer leaves a file without a valid header.
+class FileWriter {
+ public:
+  // `name` must not exist below `directory`; its parent directory must.
+  static Result<FileWriter> create(int directory, const std::string& name, FileKind kind);
+
+  StringTable& strings() { return strings_; }
+
+  template <Section S>
+  Status put(std::span<const RecordOf<S>> records) {
+    return put_raw(S, std::as_bytes(records));
+  }
+  template <Section S>
+  Status put(const std::vector<RecordOf<S>>& records) {
+    return put<S>(std::span<const RecordOf<S>>(records));
+  }
+  Status put_raw(Section section, std::span<const std::byte> bytes);
+
+  // One section at a time can be streamed; meanwhile put() is an error.
+  Status begin(Section section);
+  // Appends to the section begun last; returns the offset within the section at which these bytes lie.
+  Result<uint64_t> append(std::span<const std::byte> bytes);
+  // Reads bytes back that append() wrote to the section begun last.
+  Status read_back(uint64_t offset, std::span<std::byte> out) const;
+  Status end();
+
+  // Writes strings, missing sections, directory and header, and fsyncs. No call may follow.
+  Result<WrittenFile> finish();
+
+ private:
+  Status pad();
+  Status write(std::span<const std::byte> bytes);
+  Status usable(Section section) const;
+
+  FileDescriptor fd_;
+  std::string name_;
+  FileKind kind_ = FileKind::graphs;
+  uint64_t position_ = 0;  // bytes written so far
+  StringTable strings_;
+  std::vector<SectionEntry> directory_;
+  bool streaming_ = false;
+  SectionEntry current_{};
+  SectionHasher hasher_;
+  bool finished_ = false;
+};
+
+}  // namespace foundry::archive
