@@ -1,0 +1,100 @@
+// LOAD: rebuilds and instantiates the graphs of an archive in the background, in an order the caller chooses.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "csrc/driver/driver.h"
+#include "csrc/graph/tables.h"
+
+namespace foundry::graph {
+
+// The bytes of a code image. `owner` keeps them alive: the driver reads them for as long as the library is loaded.
+struct ImageBytes {
+  std::span<const uint8_t> data;
+  std::shared_ptr<const void> owner;
+};
+
+// Returns the image of record `images[index]`, ready for cuLibraryLoadData (PTX text ends with a zero byte). Called
+// from several threads at once, once per image.
+using ImageProvider = std::function<Result<ImageBytes>(uint32_t index)>;
+
+struct RestoreOptions {
+  CUcontext context = nullptr;  // must be set; the caller keeps it alive
+  CUdevice device = 0;
+  // Graphs to restore, the first one first: indices of graphs that are no child graphs. Graphs that are not listed are
+  // not restored.
+  std::vector<uint32_t> order;
+  // Threads that load images; 0 chooses by the machine (at most 8).
+  uint32_t image_threads = 0;
+  // Threads that build graphs. The driver serializes most of it: more than two do not pay.
+  uint32_t build_threads = 1;
+  // Built graphs that may wait for the one instantiating thread.
+  uint32_t queue_limit = 8;
+  // torch's flags, so that a restored graph runs as the captured one did.
+  uint32_t instantiate_flags =
+      CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  // Difference (here minus SAVE) of the base of each relocatable range, by PointerRecord::target.
+  std::vector<int64_t> relocations;
+};
+
+// Where the time went, in milliseconds. Work of several threads adds up, so the parts can exceed `total_ms`.
+struct RestoreStats {
+  double images_ms = 0;       // cuLibraryLoadData and what the image provider did
+  double globals_ms = 0;      // module variables written
+  double kernels_ms = 0;      // kernel lookup, parameter check, function attributes
+  double build_ms = 0;        // nodes, attributes, edges
+  double instantiate_ms = 0;
+  double first_ready_ms = 0;  // from construction until the first graph could be launched
+  double total_ms = 0;        // from construction until the last graph was ready or failed; 0 before
+  uint64_t image_bytes = 0;
+  uint32_t images = 0, functions = 0, graphs_ready = 0, graphs_failed = 0;
+  uint64_t nodes = 0, edges = 0;
+};
+
+// Thread-safe, except that nobody may be inside a call while the object is destroyed. No graph may be running on the
+// device then.
+class Restorer {
+ public:
+  // Checks the arguments and starts the threads; returns at once. `driver` and the bytes behind `view` must outlive
+  // the object. The view must have passed the archive's validation.
+  static Result<std::unique_ptr<Restorer>> start(const driver::Driver& driver, const GraphView& view,
+                                                 ImageProvider images, RestoreOptions options);
+  // Stops the threads, then destroys execs, events and libraries, in this order.
+  ~Restorer();
+  Restorer(const Restorer&) = delete;
+  Restorer& operator=(const Restorer&) = delete;
+
+  // Blocks until the graph is ready and moves it to the front of the work. The error names graph, node and kernel;
+  // other graphs are not affected by it.
+  Result<CUgraphExec> wait(uint32_t graph);
+  // Never blocks: null while the graph is not ready, and when it failed.
+  CUgraphExec ready(uint32_t graph) const;
+  // Blocks until every graph is ready or has failed; the first error in order, if any.
+  Status wait_all();
+  // Waits for the graph if need be and launches it.
+  Status launch(uint32_t graph, CUstream stream);
+
+  // The event that graphs of the archive record or wait on under this name; `invalid` if there is none.
+  Result<CUevent> event(std::string_view name) const;
+  // Address here of the module global `module_globals[index]`; waits for its image.
+  Result<uint64_t> module_global(uint32_t index);
+
+  // Graphs that are not ready fail with `state`; what is ready stays usable. Returns when the threads have stopped.
+  void cancel();
+  RestoreStats stats() const;
+
+ private:
+  struct State;
+  explicit Restorer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace foundry::graph
