@@ -1,0 +1,91 @@
+"""Python targets: the extension module, libraries and pytest tests."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary")
+load("@rules_python//python:defs.bzl", "py_library", "py_test")
+load(":bundle.bzl", "bundled_libraries")
+load(":cc.bzl", "FOUNDRY_COPTS")
+
+def foundry_pybind_extension(name, srcs, deps = [], copts = [], linkopts = [], version_script = "//build:python_module.lds", visibility = None, **kwargs):
+    """A pybind11 module NAME.so for the Python of --//build:python.
+
+    Exports PyInit_* only (or what version_script names). Shared libraries of deps (TBB) are copied
+    beside it and found through RPATH $ORIGIN, never in the system.
+
+    Targets:
+      NAME.so: the module. NAME_libraries: the copied shared libraries.
+      NAME: both, for `data` or `deps` of Python targets.
+
+    Args:
+      name: name of the Python module, e.g. "_core".
+      srcs: sources with PYBIND11_MODULE(NAME, m).
+      deps: libraries; pybind11 and Python's headers are added.
+      copts: further compiler options.
+      linkopts: further linker options.
+      version_script: linker version script.
+      visibility: of the targets.
+      **kwargs: passed to cc_binary.
+    """
+    cc_binary(
+        name = name + ".so",
+        srcs = srcs,
+        additional_linker_inputs = [version_script],
+        copts = FOUNDRY_COPTS + copts,
+        linkopts = linkopts + [
+            "-Wl,--version-script=$(location {})".format(version_script),
+            "-Wl,-soname,{}.so".format(name),
+            "-Wl,-rpath,$$ORIGIN",
+            "-Wl,--disable-new-dtags",  # RPATH, which LD_LIBRARY_PATH cannot overrule
+            "-Wl,--gc-sections",
+        ],
+        linkshared = True,
+        linkstatic = True,
+        visibility = visibility,
+        deps = [
+            name + "_libraries",
+            "//build:python_headers",
+            "@pybind11",
+        ],
+        **kwargs
+    )
+    bundled_libraries(
+        name = name + "_libraries",
+        visibility = visibility,
+        deps = deps,
+    )
+    py_library(
+        name = name,
+        data = [
+            name + ".so",
+            name + "_libraries",
+        ],
+        visibility = visibility,
+    )
+
+def foundry_py_test(name, srcs, deps = [], data = [], args = [], env = {}, size = "small", **kwargs):
+    """Runs pytest over srcs with the pinned packages (pytest, hypothesis, typer, rich, cuda-bindings).
+
+    Modules are imported by their path from the root of the workspace (`import foundry`,
+    `from tests.support import x`). A conftest.py goes into srcs or deps. Every test case counts in
+    the summary.
+
+    Args:
+      name: name of the target.
+      srcs: test files (test_*.py or *_test.py) and conftest.py.
+      deps: Python libraries.
+      data: files; find them with the environment variable and `$(rootpath ...)` in env.
+      args: further arguments of pytest.
+      env: environment variables.
+      size: Bazel's test size.
+      **kwargs: passed to py_test.
+    """
+    py_test(
+        name = name,
+        srcs = srcs + ["//build:pytest_main.py"],
+        main = "//build:pytest_main.py",
+        args = ["$(rootpath {})".format(src) for src in srcs if src.split("/")[-1].split(":")[-1] != "conftest.py"] + args,
+        data = data,
+        env = env,
+        size = size,
+        deps = deps + ["@foundry_test_packages//:site"],
+        **kwargs
+    )

@@ -1,0 +1,3 @@
+"""py_library: the one built into Bazel 7."""
+
+py_library = native.py_library
