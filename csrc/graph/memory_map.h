@@ -1,65 +1,52 @@
-// The memory of a process at the end of SAVE, by address: zones, ranges in them and the tensors that anchor them.
+// The memory of a process at the end of SAVE, by address: zones, the ranges in them, the tensors that anchor them.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "csrc/abi/foundry_abi.h"
 #include "csrc/base/result.h"
+#include "csrc/layout/range_map.h"
 
 namespace foundry::graph {
 
-struct MemoryZone {
-  std::string name;
-  uint64_t base = 0, size = 0;
-  uint32_t kind = 0;  // foundry_zone_kind
-};
-
-// An allocation, or a block of a framework's allocator inside one.
-struct MemoryRange {
-  uint64_t address = 0, bytes = 0;
-  uint64_t ordinal = 0;  // of the allocation, for messages
-  uint32_t zone = 0;     // index into the map's zones
-  uint32_t state = 0;    // foundry_range_state
-};
-
 struct Anchor {
   uint64_t address = 0, bytes = 0;
-  uint32_t index = 0;  // the caller's: PointerRecord::target
+  uint32_t index = 0;  // the caller's: becomes PointerRecord::target
 };
 
 class MemoryMap {
  public:
-  // Sorts its input. Zones must not overlap; ranges must not overlap and must lie in their zone; anchors may overlap
-  // (views of one storage). `invalid` names the two that do.
-  static Result<MemoryMap> create(std::vector<MemoryZone> zones, std::vector<MemoryRange> ranges,
+  // Ranges may be allocations or finer: blocks of a framework's allocator in place of the allocations that hold them.
+  // Anchors may overlap (views of one storage). `invalid` where two zones overlap or a range lies outside its zone.
+  static Result<MemoryMap> create(std::vector<foundry_zone_info> zones, layout::RangeMap ranges,
                                   std::vector<Anchor> anchors);
 
-  std::span<const MemoryZone> zones() const { return zones_; }
-  std::span<const MemoryRange> ranges() const { return ranges_; }
+  std::span<const foundry_zone_info> zones() const { return zones_; }
+  const layout::RangeMap& ranges() const { return ranges_; }
   std::span<const Anchor> anchors() const { return anchors_; }
 
-  // Each returns archive::kNone where there is none.
+  // A quick test before the others: false for every address that lies in no zone.
+  bool near_zones(uint64_t address) const { return address >= lowest_ && address <= highest_; }
+
+  // Indices into zones(), ranges() and anchors(); archive::kNone where there is none. The address just behind a range
+  // or an anchor (an end pointer) belongs to it unless another one begins there.
   uint32_t zone_of(uint64_t address) const;
-  // The range that covers the address; one that begins there wins over one that ends there, and the address just
-  // behind a range (an end pointer) belongs to it where no other range begins.
   uint32_t range_of(uint64_t address) const;
-  // The last range that begins at or below the address, and the first that begins above it.
-  uint32_t range_before(uint64_t address) const;
-  uint32_t range_after(uint64_t address) const;
-  // Index into anchors(): one that covers the address (or ends there, for an end pointer).
   uint32_t anchor_of(uint64_t address) const;
-  // Lowest zone base and highest zone end: a quick test before zone_of.
-  bool near_zones(uint64_t address) const { return address >= lowest_ && address < highest_; }
+  // Kind of the zone that holds a range.
+  uint32_t kind_of_range(uint32_t range) const { return range_kinds_[range]; }
+  // LOAD's engine code does not make this range again: it is mapped with its content if graphs reach it.
+  bool is_materialized(uint32_t range) const { return kind_of_range(range) != FOUNDRY_ZONE_REBUILT; }
 
  private:
-  std::vector<MemoryZone> zones_;
-  std::vector<MemoryRange> ranges_;
-  std::vector<Anchor> anchors_;
-  std::vector<uint64_t> anchor_reach_;  // highest end of anchors[0..i]
-  uint64_t lowest_ = 0, highest_ = 0;
+  std::vector<foundry_zone_info> zones_;  // by base
+  layout::RangeMap ranges_;
+  std::vector<uint32_t> range_kinds_;
+  std::vector<Anchor> anchors_;          // by address
+  std::vector<uint64_t> anchor_reach_;   // highest end of anchors_[0..i]
+  uint64_t lowest_ = UINT64_MAX, highest_ = 0;
 };
 
 }  // namespace foundry::graph

@@ -12,7 +12,7 @@
 namespace foundry::graph {
 
 // Copies device memory [address, address + into.size()) to `into`.
-using ReadMemory = std::function<Status(uint64_t address, std::span<uint8_t> into)>;
+using ReadMemory = std::function<Status(uint64_t address, std::span<std::byte> into)>;
 
 struct ReachOptions {
   uint64_t chunk_bytes = 4u << 20;        // most memory read at once

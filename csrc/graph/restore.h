@@ -18,7 +18,7 @@ namespace foundry::graph {
 
 // The bytes of a code image. `owner` keeps them alive: the driver reads them for as long as the library is loaded.
 struct ImageBytes {
-  std::span<const uint8_t> data;
+  std::span<const std::byte> data;
   std::shared_ptr<const void> owner;
 };
 

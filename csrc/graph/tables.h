@@ -1,73 +1,75 @@
-// Captured graphs as data: one vector per section of graphs.fdry while saving, one span per section while loading.
+// Captured graphs as data: one column per section of graphs.fdry while saving, one span per section while loading.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include <boost/unordered/unordered_flat_map.hpp>
-
-#include "csrc/archive/records.h"
+#include "csrc/archive/reader.h"
+#include "csrc/archive/table.h"
+#include "csrc/archive/writer.h"
 
 namespace foundry::graph {
 
 using archive::kNone;
 using archive::StringRef;
 
-namespace sections {
-// Makes the record names of the section table, and `blob`, usable as types.
-using namespace foundry::archive;  // NOLINT(google-build-using-namespace)
-using blob = uint8_t;
+namespace internal {
 
-#define FOUNDRY_GRAPH_SECTION_(kind, ...) FOUNDRY_GRAPH_SECTION_##kind(__VA_ARGS__)
-#define FOUNDRY_GRAPH_SECTION_memory(...)
-#define FOUNDRY_GRAPH_SECTION_journal(...)
-#define FOUNDRY_GRAPH_SECTION_golden(...)
+// FOUNDRY_IF_<file kind>(text): the text for sections of graphs.fdry, nothing for the others.
+#define FOUNDRY_IF_graphs(...) __VA_ARGS__
+#define FOUNDRY_IF_memory(...)
+#define FOUNDRY_IF_journal(...)
+#define FOUNDRY_IF_golden(...)
 
-#define FOUNDRY_GRAPH_SECTION_graphs(name, record) std::vector<record> name;
-#define FOUNDRY_GRAPH_MEMBER(name, number, version, kind, record, limit) FOUNDRY_GRAPH_SECTION_(kind, name, record)
-struct Vectors {
-  FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_MEMBER)
+template <archive::Section S>
+struct ColumnOf {
+  using type = std::vector<archive::RecordOf<S>>;
 };
-#undef FOUNDRY_GRAPH_SECTION_graphs
+template <>
+struct ColumnOf<archive::Section::graphs_strings> {
+  using type = archive::StringTable;
+};
 
-#define FOUNDRY_GRAPH_SECTION_graphs(name, record) std::span<const record> name;
+#define FOUNDRY_GRAPH_COLUMN(name, number, version, kind, record, most) \
+  FOUNDRY_IF_##kind(ColumnOf<archive::Section::name>::type name;)
+struct Columns {
+  FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_COLUMN)
+};
+#undef FOUNDRY_GRAPH_COLUMN
+
+#define FOUNDRY_GRAPH_SPAN(name, number, version, kind, record, most) \
+  FOUNDRY_IF_##kind(std::span<const archive::RecordOf<archive::Section::name>> name;)
 struct Spans {
-  FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_MEMBER)
+  FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_SPAN)
 };
-#undef FOUNDRY_GRAPH_SECTION_graphs
-#undef FOUNDRY_GRAPH_MEMBER
-}  // namespace sections
+#undef FOUNDRY_GRAPH_SPAN
+
+}  // namespace internal
 
 // The sections of graphs.fdry, read in place. Whoever owns the bytes keeps them alive longer than the view.
-struct GraphView : sections::Spans {
+struct GraphView : internal::Spans {
+  // Of an open file that archive::validate() accepted.
+  static GraphView of(const archive::File& file);
   // Empty where the reference does not lie within the strings.
   std::string_view text(StringRef ref) const;
 };
 
-// The sections of graphs.fdry while a SAVE fills them.
-class GraphTables : public sections::Vectors {
- public:
-  // Equal strings are stored once.
-  StringRef intern(std::string_view text);
+// The sections of graphs.fdry while a SAVE fills them; each goes to FileWriter::put as it is, `graphs_strings` becomes
+// the writer's string table.
+struct GraphTables : internal::Columns {
   GraphView view() const;
 
-  // Sizes of all sections, so that an operation that fails can leave the tables as they were.
+  // How many records each section has (strings apart), to undo what was added since.
   struct Mark {
-#define FOUNDRY_GRAPH_SECTION_graphs(name, record) size_t name;
-#define FOUNDRY_GRAPH_MEMBER(name, number, version, kind, record, limit) FOUNDRY_GRAPH_SECTION_(kind, name, record)
-    FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_MEMBER)
-#undef FOUNDRY_GRAPH_MEMBER
-#undef FOUNDRY_GRAPH_SECTION_graphs
+#define FOUNDRY_GRAPH_SIZE(name, number, version, kind, record, most) FOUNDRY_IF_##kind(size_t name = 0;)
+    FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_SIZE)
+#undef FOUNDRY_GRAPH_SIZE
   };
   Mark mark() const;
   void roll_back(const Mark& mark);
-
- private:
-  boost::unordered_flat_map<std::string, StringRef> interned_;
 };
 
 }  // namespace foundry::graph
