@@ -86,7 +86,7 @@ class DeviceArray:
         """Elements from the first to the end of the last."""
         if self.size == 0:
             return 0
-        return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides))
+        return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
 
     @property
     def nbytes(self) -> int:

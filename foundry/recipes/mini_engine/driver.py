@@ -158,7 +158,9 @@ class Driver:
             c_char_p(name.encode()), byref(address), c_int(PROC_ADDRESS_VERSION), c_uint64(0), byref(status)
         )
         if code != 0 or not address.value:
-            raise DriverError(f"cuGetProcAddress({name})", code, self._error_name(code), f"symbol status {status.value}")
+            raise DriverError(
+                f"cuGetProcAddress({name})", code, self._error_name(code), f"symbol status {status.value}"
+            )
         return address.value
 
     def _error_text(self, function: str) -> Callable[[int], str]:

@@ -224,13 +224,15 @@ class MiniEngine:
         self.model.prepare(self.config.max_batch)
         with self._pages(prompts, steps) as pages:
             last = []
-            for prompt, mine in zip(prompts, pages):
+            for prompt, mine in zip(prompts, pages, strict=True):
                 rows = [Row(token, i, mine) for i, token in enumerate(prompt)]
                 last.append(self._choose(self.step(rows, eager=True), len(rows), sampled)[-1])
             produced = [[token] for token in last]
             for i in range(1, steps):
-                rows = [Row(out[-1], len(p) + i - 1, mine) for out, p, mine in zip(produced, prompts, pages)]
-                for out, token in zip(produced, self._choose(self.step(rows, eager), len(rows), sampled)):
+                rows = [
+                    Row(out[-1], len(p) + i - 1, mine) for out, p, mine in zip(produced, prompts, pages, strict=True)
+                ]
+                for out, token in zip(produced, self._choose(self.step(rows, eager), len(rows), sampled), strict=True):
                     out.append(token)
         return produced
 

@@ -1,4 +1,4 @@
-"""The engine's two code images: one loaded as the CUDA runtime does, one as Triton does, kernels looked up on first use."""
+"""The two code images: one loaded as the CUDA runtime does, one as Triton does; kernels are looked up on first use."""
 
 from __future__ import annotations
 
