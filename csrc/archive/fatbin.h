@@ -25,6 +25,10 @@ struct FatbinEntry {
 
   bool compressed() const;
   bool zstd() const;
+  // Whether the driver of a GPU of compute capability `cc` can use this entry: ELF within its major version and not
+  // newer, PTX not newer; architecture-specific code (sm_90a) on exactly its architecture, family code (sm_100f) within
+  // the major version.
+  bool runs_on(uint32_t cc) const;
 };
 
 // True where the bytes begin with a fatbin container's magic.
@@ -45,11 +49,10 @@ struct SlimImage {
   std::string note;      // one sentence for reports: what was kept and why
 };
 
-// A container with the entries that a GPU of compute capability `cc` (10 * major + minor) uses: every ELF entry of
-// the highest architecture of its major version up to `cc`, and, unless that is `cc` itself, also the PTX a driver
-// could prefer to an architecture-specific ELF; without ELF the PTX of the highest architecture up to `cc`. Where
-// nothing fits the image is kept whole and `note` says so. `decompress` stores zstd entries decompressed, which
-// loads faster and is larger.
+// A container with the entries that a GPU of compute capability `cc` (10 * major + minor) uses: of the ELF entries
+// that run on it all those of the highest architecture number; without any, the PTX of the highest architecture. Where
+// nothing fits the image is kept whole and `note` says so. `decompress` stores zstd entries decompressed, which loads
+// faster and is larger.
 Result<SlimImage> slim(std::span<const std::byte> image, uint32_t cc, bool decompress = false);
 
 }  // namespace foundry::archive

@@ -3,10 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "csrc/base/result.h"
@@ -58,10 +56,12 @@ Result<FileDescriptor> open_directory_below(int directory, const std::string& na
 // Makes the directory if it is missing (its parent must exist) and opens it.
 Result<FileDescriptor> make_directory_below(int directory, const std::string& name);
 
+// Creates a file that must not exist, readable and writable; its parent directory must exist.
+Result<FileDescriptor> create_file_below(int directory, const std::string& name);
+
 Result<uint64_t> file_bytes(int fd, const std::string& name);
 // Fills `out` from `offset`; a file that ends earlier is an error of kind `corrupt`.
 Status read_exactly(int fd, uint64_t offset, std::span<std::byte> out, const std::string& name);
-Status write_all(int fd, std::span<const std::byte> bytes, const std::string& name);
 Status write_all_at(int fd, uint64_t offset, std::span<const std::byte> bytes, const std::string& name);
 Status sync(int fd, const std::string& name);
 

@@ -11,8 +11,6 @@
 
 #include "csrc/archive/records.h"
 
-struct XXH3_state_s;
-
 namespace foundry::archive {
 
 // Plain xxh3-128 of the bytes: images, headers, directories, deduplication.
@@ -36,10 +34,8 @@ class Hasher {
   Hash128 digest() const;
 
  private:
-  struct Free {
-    void operator()(XXH3_state_s* state) const;
-  };
-  std::unique_ptr<XXH3_state_s, Free> state_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 // A section's hash: hash() over the hashes of its 4 MiB chunks in order. An empty section has no chunk.

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,24 @@
 namespace foundry::archive {
 
 inline constexpr const char* kManifestName = "foundry.json";
+
+// Steps of publish(), in order.
+enum class PublishStep { staged, files_synced, manifest_written, set_aside, visible, old_removed };
+
+struct PublishOptions {
+  // False: do as on a file system that cannot exchange two names in one step.
+  bool exchange = true;
+  // Called after each step that was taken (`set_aside` only without exchange).
+  std::function<void(PublishStep)> on_step;
+};
+
+// Tells one directory from another that has its name later. An archive never changes, so its time stamp does not.
+struct DirectoryIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  int64_t modified_seconds = 0, modified_nanoseconds = 0;
+  bool operator==(const DirectoryIdentity&) const = default;
+};
 
 struct Published {
   std::string path;
@@ -34,7 +53,7 @@ class Publication {
  public:
   // `target` is the archive's path; its parent directory must exist. Errors: `io`; `invalid` where the target is
   // something else than an archive or an empty directory.
-  static Result<Publication> begin(const std::string& target);
+  static Result<Publication> begin(const std::string& target, PublishOptions options = {});
   Publication(Publication&&) noexcept;
   Publication& operator=(Publication&&) noexcept;
   // Removes the staging directory unless published; only in the process that called begin().
@@ -50,17 +69,15 @@ class Publication {
 
  private:
   Publication() = default;
-  Result<Published> replace();
-  struct Identity {
-    dev_t device = 0;
-    ino_t inode = 0;
-    bool operator==(const Identity&) const = default;
-  };
-  static Result<std::optional<Identity>> identify(int parent, const std::string& name);
+  Status replace(Published& report);
+  Status set_aside_and_rename(Published& report);
+  void step(PublishStep step) const;
+  Error lost() const;
 
   std::string target_, target_name_, staging_name_, staging_path_;
   FileDescriptor parent_, staging_;
-  std::optional<Identity> existing_;  // at begin()
+  std::optional<DirectoryIdentity> existing_;  // at begin()
+  PublishOptions options_;
   pid_t owner_ = 0;
   bool open_ = false;
 };

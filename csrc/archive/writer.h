@@ -1,35 +1,17 @@
 // Writes one .fdry file: typed sections, interned strings, blobs streamed to disk as they come.
 #pragma once
 
-#include <boost/unordered/unordered_flat_map.hpp>
-
-#include <array>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "csrc/archive/files.h"
 #include "csrc/archive/hash.h"
+#include "csrc/archive/strings.h"
 #include "csrc/archive/table.h"
 #include "csrc/base/result.h"
 
 namespace foundry::archive {
-
-// Interned strings of one file: equal strings share their bytes.
-class StringTable {
- public:
-  // Text is UTF-8 without NUL; other input is reported by FileWriter::finish().
-  StringRef add(std::string_view text);
-  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(data_.data(), data_.size())); }
-  // Empty, or why the table cannot be written.
-  const std::string& problem() const { return problem_; }
-
- private:
-  std::string data_;
-  boost::unordered_flat_map<std::string, StringRef> known_;
-  std::string problem_;
-};
 
 struct WrittenFile {
   std::string name;
