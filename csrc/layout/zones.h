@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,9 +18,6 @@
 #include "csrc/layout/journal.h"
 
 namespace foundry::layout {
-
-struct Zone;
-struct RangeRecord;
 
 inline constexpr uint64_t kDefaultBase = 0x100000000000;   // 0x1000_0000_0000
 inline constexpr uint64_t kDefaultWindow = uint64_t{4} << 40;
@@ -121,7 +117,13 @@ class Zones {
   struct Window {
     std::atomic<uint64_t> begin{0}, end{0};
   };
-  struct Impl;
+  struct Books;    // what is where; zone.h
+  struct Release;  // which freed ranges to unmap now
+
+  void settle();
+  Status release(const Release& which);
+  Status unmap_freed(uint64_t freed_at);
+  Result<uint64_t> alloc_plain(uint32_t slot, const AllocRequest& request);
 
   driver::Driver driver_;
   Journal& journal_;
@@ -132,7 +134,7 @@ class Zones {
   std::array<std::atomic<uint32_t>, kMaxDevices> ambient_;
   std::atomic<int> captures_{0};
   std::atomic<bool> sealed_{false};
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Books> books_;
 };
 
 }  // namespace foundry::layout
