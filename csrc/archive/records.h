@@ -74,7 +74,8 @@ struct FunctionAttributeRecord {
   int32_t value;
 };
 
-enum GraphFlags : uint32_t { kGraphIsChild = 1, kGraphUsesGenerator = 2 };
+// A graph that the audit could not vouch for is left out: its records stay, nobody restores it.
+enum GraphFlags : uint32_t { kGraphIsChild = 1, kGraphUsesGenerator = 2, kGraphLeftOut = 4 };
 
 struct GraphRecord {
   StringRef name;     // empty for a child graph
