@@ -1,8 +1,6 @@
 // Content of materialized memory: 64 KiB blocks, zero ones dropped, equal ones once, neighbours compressed together.
 #pragma once
 
-#include <boost/unordered/unordered_flat_map.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,8 +9,6 @@
 
 #include "csrc/archive/writer.h"
 #include "csrc/base/result.h"
-
-struct ZSTD_CCtx_s;
 
 namespace foundry::archive {
 
