@@ -4,16 +4,27 @@ load("@rules_cc//cc:defs.bzl", "cc_binary")
 load("@rules_python//python:defs.bzl", "py_library", "py_test")
 load(":bundle.bzl", "bundled_libraries")
 load(":cc.bzl", "FOUNDRY_COPTS")
+load(":pythons.bzl", "VERSIONS")
+
+def extension_for(extension, version):
+    """The label of an extension's file for a Python: "host", or "3.10" to "3.13".
+
+    One target per Python, not a build flag: everything below the extension is then built once.
+    """
+    label = native.package_relative_label(extension)
+    folder = "" if version == "host" else "cp{}/".format(version.replace(".", ""))
+    return label.relative(":{}{}.so".format(folder, label.name))
 
 def foundry_pybind_extension(name, srcs, deps = [], copts = [], linkopts = [], version_script = "//build:python_module.lds", visibility = None, **kwargs):
-    """A pybind11 module NAME.so for the Python of --//build:python.
+    """A pybind11 module for the Python that runs the build, and for 3.10 to 3.13.
 
     Exports PyInit_* only (or what version_script names). Shared libraries of deps (TBB) are copied
     beside it and found through RPATH $ORIGIN, never in the system.
 
     Targets:
-      NAME.so: the module. NAME_libraries: the copied shared libraries.
+      NAME.so: the module for the Python that runs the build. NAME_libraries: the copied shared libraries.
       NAME: both, for `data` or `deps` of Python targets.
+      cp310/NAME.so to cp313/NAME.so: for wheels; only built on demand.
 
     Args:
       name: name of the Python module, e.g. "_core".
@@ -25,28 +36,30 @@ def foundry_pybind_extension(name, srcs, deps = [], copts = [], linkopts = [], v
       visibility: of the targets.
       **kwargs: passed to cc_binary.
     """
-    cc_binary(
-        name = name + ".so",
-        srcs = srcs,
-        additional_linker_inputs = [version_script],
-        copts = FOUNDRY_COPTS + copts,
-        linkopts = linkopts + [
-            "-Wl,--version-script=$(location {})".format(version_script),
-            "-Wl,-soname,{}.so".format(name),
-            "-Wl,-rpath,$$ORIGIN",
-            "-Wl,--disable-new-dtags",  # RPATH, which LD_LIBRARY_PATH cannot overrule
-            "-Wl,--gc-sections",
-        ],
-        linkshared = True,
-        linkstatic = True,
-        visibility = visibility,
-        deps = [
-            name + "_libraries",
-            "//build:python_headers",
-            "@pybind11",
-        ],
-        **kwargs
-    )
+    for version in ["host"] + VERSIONS:
+        cc_binary(
+            name = extension_for(name, version).name,
+            srcs = srcs,
+            additional_linker_inputs = [version_script],
+            copts = FOUNDRY_COPTS + copts,
+            linkopts = linkopts + [
+                "-Wl,--version-script=$(location {})".format(version_script),
+                "-Wl,-soname,{}.so".format(name),
+                "-Wl,-rpath,$$ORIGIN",
+                "-Wl,--disable-new-dtags",  # RPATH, which LD_LIBRARY_PATH cannot overrule
+                "-Wl,--gc-sections",
+            ],
+            linkshared = True,
+            linkstatic = True,
+            tags = [] if version == "host" else ["manual"],
+            visibility = visibility,
+            deps = [
+                name + "_libraries",
+                "@foundry_pythons//:{}_headers".format(version),
+                "@pybind11",
+            ],
+            **kwargs
+        )
     bundled_libraries(
         name = name + "_libraries",
         visibility = visibility,
