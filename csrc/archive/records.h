@@ -140,12 +140,14 @@ struct EdgeRecord {
   uint8_t reserved[5];
 };
 
+inline constexpr uint64_t kContentUnchanged = ~uint64_t{0};
+
 struct ModuleGlobalRecord {
   StringRef symbol;
   uint32_t image;
   uint32_t reserved;
   uint64_t bytes;
-  uint64_t content;  // offset into `global_content`; ~0: content unchanged from the image
+  uint64_t content;  // offset into `global_content`, or kContentUnchanged: as in the image
   uint64_t address;  // at SAVE; argument words that point into it are rebound
 };
 
@@ -161,10 +163,13 @@ enum class PointerClass : uint32_t {
   dangling = 8,      // no live range covers it
 };
 
+// PointerRecord::param where the word is no kernel parameter.
+inline constexpr uint32_t kPointerSource = 0xfffffff0u, kPointerDestination = 0xfffffff1u, kPointerWindow = 0xfffffff2u;
+
 struct PointerRecord {
   uint64_t value;
   uint32_t graph, node;
-  uint32_t param;   // kernel parameter index; 0xfffffff0 source, 0xfffffff1 destination, 0xfffffff2 access window
+  uint32_t param;   // kernel parameter index, or kPointerSource, kPointerDestination, kPointerWindow (access policy)
   uint32_t offset;  // bytes into the parameter
   uint32_t pointer_class;  // PointerClass
   uint32_t target;

@@ -17,9 +17,28 @@ Status validate_pair(const File& graphs, const File& memory);
 // Bounds that validation enforces beside the table's limits.
 inline constexpr uint64_t kLowestZoneAddress = 1ull << 32;
 inline constexpr uint64_t kHighestZoneAddress = 1ull << 47;  // user addresses of x86-64
+inline constexpr uint64_t kHighestAddress = 1ull << 56;      // of any range; GPUs have addresses beyond the host's
 inline constexpr uint32_t kMostArgumentBytes = 1u << 16;     // a kernel takes at most 32764 bytes (CUDA 12.1 and later)
 inline constexpr uint32_t kMostBlockThreads = 1024;
+inline constexpr uint32_t kMostAttributes = 256;             // ids are below, and so is their number on one node
 inline constexpr uint32_t kDeepestChildGraph = 32;
 inline constexpr uint64_t kMostExpandedNodes = 1ull << 26;   // of one graph, child graphs included
+inline constexpr uint32_t kMostDims = 64;
+inline constexpr uint32_t kMostItemBytes = 64;
+
+// Numbers of other interfaces that records hold. This folder includes neither; a test compares them with
+// CUgraphNodeType and CUgraphDependencyType of cuda.h and with csrc/abi/foundry_abi.h.
+enum NodeType : uint32_t {
+  kNodeKernel = 0,
+  kNodeMemcpy = 1,
+  kNodeMemset = 2,
+  kNodeGraph = 4,
+  kNodeEmpty = 5,
+  kNodeWaitEvent = 6,
+  kNodeEventRecord = 7,
+};
+inline constexpr uint8_t kLastEdgeType = 1;
+inline constexpr uint32_t kLastZoneKind = 4;
+inline constexpr uint32_t kLastImageFormat = 3;
 
 }  // namespace foundry::archive
