@@ -48,7 +48,7 @@ struct Published {
 //
 // Replacing exchanges both names in one step (renameat2). On file systems without exchange the old archive is first
 // renamed to <archive>.old-<pid>-<random>; a crash between the two renames leaves the old archive whole under that
-// name, and begin(), list_stale() and remove_stale() put it back.
+// name, and begin() and remove_stale() (stale.h) put it back.
 class Publication {
  public:
   // `target` is the archive's path; its parent directory must exist. Errors: `io`; `invalid` where the target is
@@ -81,18 +81,5 @@ class Publication {
   pid_t owner_ = 0;
   bool open_ = false;
 };
-
-// Leftovers of SAVEs that died, beside the archive `target`.
-struct Stale {
-  std::string path;
-  pid_t pid = 0;
-  uint64_t bytes = 0;
-  bool restorable = false;  // the old archive itself, set aside when its SAVE died; put back, not removed
-};
-// Directories <archive>.tmp-* and .old-* whose process is gone and that nobody holds locked. Those of live processes
-// are not listed.
-Result<std::vector<Stale>> list_stale(const std::string& target);
-// Removes them (or puts the archive back) and returns what was found.
-Result<std::vector<Stale>> remove_stale(const std::string& target);
 
 }  // namespace foundry::archive

@@ -72,7 +72,7 @@ class GraphsValidator {
     const auto attributes = file_.section<Section::function_attributes>();
     for (size_t i = 0; i < attributes.size(); ++i) {
       check_.at(Section::function_attributes, i);
-      check_.require(attributes[i].attribute >= 0 && attributes[i].attribute < kMostAttributes, "the attribute is impossible");
+      check_.require(attributes[i].attribute >= 0 && static_cast<uint32_t>(attributes[i].attribute) < kMostAttributes, "the attribute is impossible");
     }
     uint64_t params = 0, attribute_total = 0;
     params_end_.reserve(functions_.size());
