@@ -65,7 +65,7 @@ Status check_replaceable(int parent, const std::string& name, const std::string&
   FOUNDRY_ASSIGN(const FileDescriptor directory, open_directory_below(parent, name));
   if (fstatat(directory.get(), kManifestName, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode)) return success();
   const Result<std::vector<DirectoryEntry>> entries = list_tree(directory.get(), shown);
-  if (entries.ok() && entries->empty()) return success();
+  if (entries.ok() && entries.value().empty()) return success();
   return refused("is a directory that is no archive of Foundry");
 }
 

@@ -34,7 +34,7 @@ bool is_running(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM; }
 bool is_locked(int parent, const std::string& name) {
   const Result<FileDescriptor> directory = open_directory_below(parent, name);
   if (!directory.ok()) return false;
-  if (flock(directory->get(), LOCK_EX | LOCK_NB) == 0) return false;  // released when it is closed
+  if (flock(directory.value().get(), LOCK_EX | LOCK_NB) == 0) return false;  // released when it is closed
   return errno == EWOULDBLOCK;
 }
 
@@ -87,10 +87,10 @@ Result<Place> place_of(const std::string& target) {
 uint64_t tree_bytes(int parent, const std::string& name) {
   const Result<FileDescriptor> directory = open_directory_below(parent, name);
   if (!directory.ok()) return 0;
-  const Result<std::vector<DirectoryEntry>> entries = list_tree(directory->get(), name);
+  const Result<std::vector<DirectoryEntry>> entries = list_tree(directory.value().get(), name);
   uint64_t total = 0;
   if (entries.ok())
-    for (const DirectoryEntry& entry : *entries) total += entry.directory ? 0 : entry.bytes;
+    for (const DirectoryEntry& entry : entries.value()) total += entry.directory ? 0 : entry.bytes;
   return total;
 }
 
