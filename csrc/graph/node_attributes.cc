@@ -1,15 +1,12 @@
 #include "csrc/graph/node_attributes.h"
 
-#include <array>
-#include <initializer_list>
-
 namespace foundry::graph {
 namespace {
 
-CUlaunchAttributeValue value_of(std::initializer_list<uint32_t> words) {
+CUlaunchAttributeValue value_of(uint32_t first_word) {
   CUlaunchAttributeValue value;
   std::memset(&value, 0, sizeof value);
-  std::memcpy(&value, words.begin(), words.size() * sizeof(uint32_t));
+  std::memcpy(&value, &first_word, sizeof first_word);
   return value;
 }
 
@@ -17,8 +14,8 @@ CUlaunchAttributeValue value_of(std::initializer_list<uint32_t> words) {
 
 std::span<const LaunchAttributeInfo> launch_attributes() {
   static const LaunchAttributeInfo kTable[] = {
-#define FOUNDRY_LAUNCH_ATTRIBUTE_ROW(suffix, words, handling, bytes, compared, ...) \
-  {CU_LAUNCH_ATTRIBUTE_##suffix, words, AttributeHandling::handling, bytes, compared, value_of({__VA_ARGS__})},
+#define FOUNDRY_LAUNCH_ATTRIBUTE_ROW(suffix, words, handling, bytes, initial) \
+  {CU_LAUNCH_ATTRIBUTE_##suffix, words, AttributeHandling::handling, bytes, value_of(initial)},
       FOUNDRY_LAUNCH_ATTRIBUTES(FOUNDRY_LAUNCH_ATTRIBUTE_ROW)
 #undef FOUNDRY_LAUNCH_ATTRIBUTE_ROW
   };

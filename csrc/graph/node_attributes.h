@@ -15,38 +15,37 @@ enum class AttributeHandling : uint32_t {
   ignored,   // not an attribute of graph nodes: its effect is elsewhere (edges, streams) or none
 };
 
-// X(CU_LAUNCH_ATTRIBUTE_ suffix, words, AttributeHandling, bytes that the driver writes, bytes compared, defaults...)
-// Defaults are 32-bit words from the start of the value; the rest is zero. Only the leading `compared` bytes decide
-// whether a value is the default: an access-policy window without bytes has arbitrary other fields.
-#define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                                        \
-  X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 32, 0)                                      \
-  X(COOPERATIVE, "cooperative launch", restored, 4, 4, 0)                                                   \
-  X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 4, 0)                                     \
-  X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 12, 0)                                            \
-  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", restored, 4, 4, 0)                   \
-  X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 4, 0)               \
-  X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 16, 0)                                           \
-  X(PRIORITY, "priority", restored, 4, 4, 0)                                                                \
-  X(MEM_SYNC_DOMAIN_MAP, "memory-sync domain map", restored, 2, 2, 0x0100)                                  \
-  X(MEM_SYNC_DOMAIN, "memory-sync domain", restored, 4, 4, 0)                                               \
-  X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", restored, 12, 12, 0)                        \
-  X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 12, 0)                                 \
-  X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 16, 4, 0)                               \
-  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 4, 0xffffffff)                 \
-  X(NVLINK_UTIL_CENTRIC_SCHEDULING, "NVLink-centric scheduling", restored, 4, 4, 0)
+// X(CU_LAUNCH_ATTRIBUTE_ suffix, words, AttributeHandling, bytes, default)
+//   bytes    how much of the value means something; the rest is stored as zero
+//   default  the value's first 32-bit word; what follows is zero
+#define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                                    \
+  X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 0)                                      \
+  X(COOPERATIVE, "cooperative launch", restored, 4, 0)                                                  \
+  X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 0)                                    \
+  X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 0)                                            \
+  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", restored, 4, 0)                  \
+  X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 0)              \
+  X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 0)                                           \
+  X(PRIORITY, "priority", restored, 4, 0)                                                               \
+  X(MEM_SYNC_DOMAIN_MAP, "memory-sync domain map", restored, 2, 0x0100)                                 \
+  X(MEM_SYNC_DOMAIN, "memory-sync domain", restored, 4, 0)                                              \
+  X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", restored, 12, 0)                        \
+  X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 0)                                 \
+  X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 4, 0)                               \
+  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0xffffffff)                \
+  X(NVLINK_UTIL_CENTRIC_SCHEDULING, "NVLink-centric scheduling", restored, 4, 0)
 
 struct LaunchAttributeInfo {
   CUlaunchAttributeID id;
   const char* words;
   AttributeHandling handling;
-  uint32_t bytes;     // meaningful bytes of the value
-  uint32_t compared;  // leading bytes that are compared with the default
+  uint32_t bytes;
   CUlaunchAttributeValue initial;
 
   bool is_default(const CUlaunchAttributeValue& value) const {
     // A window of no bytes is no window, whatever its other fields say.
     if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) return value.accessPolicyWindow.num_bytes == 0;
-    return std::memcmp(&value, &initial, compared) == 0;
+    return std::memcmp(&value, &initial, bytes) == 0;
   }
 };
 

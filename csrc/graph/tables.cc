@@ -1,5 +1,7 @@
 #include "csrc/graph/tables.h"
 
+#include "csrc/archive/reader.h"
+
 namespace foundry::graph {
 namespace {
 

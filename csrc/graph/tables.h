@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "csrc/archive/reader.h"
+#include "csrc/archive/strings.h"
 #include "csrc/archive/table.h"
-#include "csrc/archive/writer.h"
+
+namespace foundry::archive {
+class File;
+}
 
 namespace foundry::graph {
 

@@ -1,0 +1,94 @@
+// LOAD: the threads that turn graph records into execs: loaders of images, builders, one instantiating thread.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "csrc/driver/driver.h"
+#include "csrc/graph/graph_builder.h"
+#include "csrc/graph/libraries.h"
+#include "csrc/graph/restore.h"
+#include "csrc/graph/stopwatch.h"
+
+namespace foundry::graph {
+
+class Pipeline {
+ public:
+  // All references must outlive the object; `options` passed Restorer::start's checks.
+  Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, const GraphBuilder& builder,
+           const RestoreOptions& options);
+  // Stops the threads and destroys all execs.
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // May throw std::system_error where the machine gives no threads; what was started is stopped by the destructor.
+  void start_threads();
+
+  Result<CUgraphExec> wait(uint32_t graph);
+  CUgraphExec ready(uint32_t graph) const;
+  Status wait_all();
+  void cancel();
+  RestoreStats stats() const;
+
+ private:
+  enum class Phase { unlisted, queued, building, ready, failed };
+  struct Slot {
+    Phase phase = Phase::unlisted;
+    bool urgent = false;
+    std::atomic<CUgraphExec> exec{nullptr};
+    Error error;
+  };
+  struct Built {
+    uint32_t graph;
+    CUgraph handle;
+  };
+
+  // Runs `body` with the context current and unharmed by captures on other threads; its failure ends the restore.
+  void run_thread(const std::function<void()>& body);
+  void build_graphs();
+  void instantiate_graphs();
+  std::optional<uint32_t> next_to_build();
+  std::optional<Built> next_to_instantiate();
+  void finish(uint32_t graph, Result<CUgraphExec> exec);  // mutex held
+  void hurry(uint32_t graph);                             // mutex held
+  // Fails what no thread has in hand; the threads fail the rest and end.
+  void stop(const Error& reason);
+  uint32_t queue_limit() const;
+  Error unlisted(uint32_t graph) const;
+
+  const driver::Driver& driver_;
+  const GraphView& view_;
+  Libraries& libraries_;
+  const GraphBuilder& builder_;
+  const RestoreOptions& options_;
+  const Stopwatch since_start_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;  // for the building and instantiating threads
+  std::condition_variable done_;  // for those who wait for graphs
+  std::vector<Slot> slots_;       // by graph
+  std::deque<uint32_t> to_build_;
+  std::vector<Built> to_instantiate_;  // never grows beyond what is reserved
+  uint32_t building_ = 0;  // graphs that builders have in hand
+  uint32_t open_ = 0;      // graphs neither ready nor failed
+  std::optional<Error> stopped_;  // why
+  RestoreStats stats_;
+  std::mutex joining_;  // guards threads_; taken before mutex_
+  std::vector<std::thread> threads_;
+};
+
+// Images that a graph needs, child graphs included, in order of first use.
+void append_images_of(const GraphView& view, uint32_t graph, std::vector<bool>& seen, std::vector<uint32_t>& images);
+
+}  // namespace foundry::graph

@@ -1,0 +1,62 @@
+#include "csrc/graph/snapshot.h"
+
+#include <algorithm>
+
+#include "csrc/archive/strings.h"
+#include "csrc/base/text.h"
+#include "csrc/graph/graph_reader.h"
+
+namespace foundry::graph {
+
+struct Snapshotter::State {
+  State(const driver::Driver& used_driver, ImageResolver& images)
+      : driver(used_driver), functions(used_driver, images, tables), events(tables) {}
+
+  const driver::Driver& driver;
+  GraphTables tables;
+  FunctionTable functions;
+  EventTable events;
+  std::vector<NamedRange> host_ranges;
+};
+
+Snapshotter::Snapshotter(const driver::Driver& driver, ImageResolver& images)
+    : state_(std::make_unique<State>(driver, images)) {}
+Snapshotter::~Snapshotter() = default;
+
+Result<uint32_t> Snapshotter::add(CUgraph graph, std::string_view name) {
+  State& s = *state_;
+  const std::string text(name);
+  if (text.empty() || !archive::is_text(text)) return Error{ErrorKind::invalid, 0, "a graph needs a name in UTF-8"};
+  const GraphView before = s.tables.view();
+  const bool used = std::any_of(before.graphs.begin(), before.graphs.end(),
+                                [&](const archive::GraphRecord& record) { return before.text(record.name) == text; });
+  if (used) return Error{ErrorKind::invalid, 0, format("graph %s was added before; graphs need different names", text.c_str())};
+
+  const GraphTables::Mark mark = s.tables.mark();
+  s.functions.refresh();
+  GraphReader reader(s.driver, s.tables, s.functions, s.events, s.host_ranges);
+  Result<uint32_t> index = reader.read(graph, "graph " + text, 0);
+  if (!index.ok()) {
+    s.tables.roll_back(mark);
+    s.functions.roll_back();
+    s.events.roll_back();
+    return index;
+  }
+  s.functions.commit(mark.kernels);
+  s.events.commit();
+  s.tables.graphs[index.value()].name = s.tables.graphs_strings.add(text);
+  return index;
+}
+
+void Snapshotter::register_host_range(NamedRange range) { state_->host_ranges.push_back(std::move(range)); }
+const std::vector<NamedRange>& Snapshotter::host_ranges() const { return state_->host_ranges; }
+
+void Snapshotter::name_event(CUevent event, std::string_view name, uint32_t flags) {
+  state_->events.name(event, std::string(name), flags);
+}
+
+GraphTables& Snapshotter::tables() { return state_->tables; }
+const GraphTables& Snapshotter::tables() const { return state_->tables; }
+const std::vector<uint64_t>& Snapshotter::image_ids() const { return state_->functions.image_ids(); }
+
+}  // namespace foundry::graph
