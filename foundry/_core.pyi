@@ -51,6 +51,7 @@ class ZoneInfo:
     name: str
     kind: str  # "rebuilt" | "ambient" | "graphs" | "private"
     device: int
+    granularity: int  # bytes
     base: int
     size: int
     used_end: int
@@ -138,20 +139,16 @@ class Tensor:
     export: bool
     anchor: int | None  # LOAD: index of the anchor whose storage an output shares
 
-class Finding:
-    """One pointer of one graph that SAVE cannot vouch for."""
-
-    graph: int
-    graph_name: str
-    sentence: str
-    kind: str  # "dangling" | "unknown_device" | "host" | "unanchored"
-    value: int
-
 class GraphSummary:
+    """A captured graph of a SAVE or of an archive."""
+
+    index: int
     name: str
     nodes: int
     edges: int
     nodes_by_type: dict[str, int]
+    outputs: str  # JSON tree
+    generator_increment: int
 
 class SaveReport:
     graphs: list[GraphSummary]
@@ -171,7 +168,9 @@ class Staging:
     def __init__(self, archive: str) -> None: ...
     path: str
     def write_text(self, name: str, text: str) -> None: ...
-    def publish(self) -> None: ...
+    def publish(self) -> list[str]:
+        """Renames; foundry.json must have been written. Returns warnings, e.g. what is left of an old archive."""
+
     def discard(self) -> None: ...
 
 class Saver:
@@ -196,14 +195,7 @@ def describe_files(staging_path: str) -> list[tuple[str, int, str]]:
 
 # ---- reading and LOAD
 
-class ArchiveGraph:
-    index: int
-    name: str
-    nodes: int
-    edges: int
-    nodes_by_type: dict[str, int]
-    outputs: str  # JSON tree
-    generator_increment: int
+ArchiveGraph = GraphSummary
 
 class ArchiveImage:
     hash: str
@@ -237,6 +229,17 @@ def read_text(archive: str, name: str) -> str:
 
 def archive_warnings(archive: str) -> list[str]:
     """Ownership and permission sentences (world-writable, other owner)."""
+
+class Stale:
+    """What a SAVE that died left beside an archive."""
+
+    path: str
+    pid: int
+    bytes: int
+    restorable: bool  # the old archive itself, set aside when its SAVE died: put back, not removed
+
+def list_stale(archive: str) -> list[Stale]: ...
+def remove_stale(archive: str) -> list[Stale]: ...
 
 class Archive:
     """A verified archive of one rank: all hashes and all indices checked. Nothing of it touches a device."""

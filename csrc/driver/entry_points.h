@@ -13,6 +13,7 @@
   X(cuDeviceGet, cuDeviceGet, PFN_cuDeviceGet_v2000, required)                                            \
   X(cuDeviceGetCount, cuDeviceGetCount, PFN_cuDeviceGetCount_v2000, required)                             \
   X(cuDeviceGetName, cuDeviceGetName, PFN_cuDeviceGetName_v2000, required)                                \
+  X(cuDeviceGetUuid, cuDeviceGetUuid_v2, PFN_cuDeviceGetUuid_v11040, required)                             \
   X(cuDeviceGetAttribute, cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000, required)                 \
   X(cuDeviceTotalMem, cuDeviceTotalMem_v2, PFN_cuDeviceTotalMem_v3020, required)                          \
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, PFN_cuDevicePrimaryCtxRetain_v7000, required)     \

@@ -2,6 +2,7 @@
 // symbol, so the macros go. Kept in step with entry_points.h by tests/unit/driver.
 #pragma once
 
+#undef cuDeviceGetUuid
 #undef cuDeviceTotalMem
 #undef cuDevicePrimaryCtxRelease
 #undef cuMemGetInfo

@@ -1,0 +1,177 @@
+// SAVE: staging directory, tensors, snapshots, writing.
+#include <optional>
+
+#include "csrc/archive/inventory.h"
+#include "csrc/archive/publish.h"
+#include "csrc/python/bind.h"
+#include "csrc/session/saver.h"
+
+namespace foundry::python {
+namespace {
+
+namespace py = pybind11;
+using session::GraphSummary;
+using session::SaveReport;
+using session::Saver;
+using session::TensorInfo;
+
+// A staging directory whose manifest is held until publish: foundry.json is what makes a directory an archive.
+class Staging {
+ public:
+  explicit Staging(const std::string& archive) : publication_(unwrap(archive::Publication::begin(archive))) {}
+
+  archive::Publication& publication() {
+    if (!publication_) throw Failure{Error{ErrorKind::state, 0, "this SAVE was published or discarded already"}};
+    return *publication_;
+  }
+  void write_text(const std::string& name, const std::string& text) {
+    if (name == archive::kManifestName) {
+      manifest_ = text;
+      return;
+    }
+    unwrap(archive::write_new_file(publication().directory(), name, std::as_bytes(std::span(text))));
+  }
+  std::vector<std::string> publish() {
+    if (!manifest_) {
+      throw Failure{Error{ErrorKind::state, 0, "foundry.json has not been written; an archive without it cannot be read"}};
+    }
+    archive::Publication& publication = this->publication();
+    archive::Published published = unlocked([&] { return publication.publish(*manifest_); });
+    publication_.reset();
+    return published.warnings;
+  }
+  void discard() {
+    if (publication_) unwrap(publication_->abandon());
+    publication_.reset();
+  }
+
+ private:
+  std::optional<archive::Publication> publication_;
+  std::optional<std::string> manifest_;
+};
+
+std::function<bool(const TensorInfo&)> has_flag(uint32_t flag) {
+  return [flag](const TensorInfo& tensor) { return (tensor.flags & flag) != 0; };
+}
+
+using Description = std::tuple<std::string, uint64_t, std::string>;
+
+}  // namespace
+
+void bind_save(py::module_& module) {
+  py::class_<TensorInfo>(module, "Tensor")
+      .def(py::init([](std::string name, std::string dtype, uint32_t item_bytes, uint64_t address,
+                       std::vector<int64_t> sizes, std::vector<int64_t> strides, uint64_t storage_address,
+                       uint64_t storage_bytes, bool constant, bool is_mutable, bool output, bool exported) {
+             TensorInfo tensor;
+             tensor.name = std::move(name);
+             tensor.dtype = std::move(dtype);
+             tensor.item_bytes = item_bytes;
+             tensor.address = address;
+             tensor.sizes = std::move(sizes);
+             tensor.strides = std::move(strides);
+             tensor.storage_address = storage_address;
+             tensor.storage_bytes = storage_bytes;
+             tensor.flags = (constant ? archive::kConstant : 0u) | (is_mutable ? archive::kMutable : 0u) |
+                            (output ? archive::kOutput : 0u) | (exported ? archive::kExport : 0u);
+             tensor.bytes = unwrap(session::extent_bytes(tensor));
+             return tensor;
+           }),
+           py::arg("name"), py::arg("dtype"), py::arg("item_bytes"), py::arg("address"), py::arg("sizes"),
+           py::arg("strides"), py::arg("storage_address"), py::arg("storage_bytes"), py::arg("constant") = false,
+           py::arg("mutable") = false, py::arg("output") = false, py::arg("export") = false)
+      .def_readonly("name", &TensorInfo::name)
+      .def_readonly("dtype", &TensorInfo::dtype)
+      .def_readonly("item_bytes", &TensorInfo::item_bytes)
+      .def_readonly("address", &TensorInfo::address)
+      .def_readonly("nbytes", &TensorInfo::bytes)
+      .def_readonly("sizes", &TensorInfo::sizes)
+      .def_readonly("strides", &TensorInfo::strides)
+      .def_readonly("storage_address", &TensorInfo::storage_address)
+      .def_readonly("storage_bytes", &TensorInfo::storage_bytes)
+      .def_readonly("storage", &TensorInfo::storage)
+      .def_property_readonly("constant", has_flag(archive::kConstant))
+      .def_property_readonly("mutable", has_flag(archive::kMutable))
+      .def_property_readonly("output", has_flag(archive::kOutput))
+      .def_property_readonly("export", has_flag(archive::kExport))
+      .def_readonly("anchor", &TensorInfo::anchor);
+
+  py::class_<GraphSummary>(module, "GraphSummary")
+      .def_readonly("index", &GraphSummary::index)
+      .def_readonly("name", &GraphSummary::name)
+      .def_readonly("nodes", &GraphSummary::nodes)
+      .def_readonly("edges", &GraphSummary::edges)
+      .def_readonly("nodes_by_type", &GraphSummary::nodes_by_type)
+      .def_readonly("outputs", &GraphSummary::outputs)
+      .def_readonly("generator_increment", &GraphSummary::generator_increment);
+  module.attr("ArchiveGraph") = module.attr("GraphSummary");
+
+  py::class_<SaveReport>(module, "SaveReport")
+      .def_readonly("graphs", &SaveReport::graphs)
+      .def_readonly("left_out", &SaveReport::left_out)
+      .def_readonly("warnings", &SaveReport::warnings)
+      .def_readonly("bytes_by_file", &SaveReport::bytes_by_file)
+      .def_readonly("mapped_bytes", &SaveReport::mapped_bytes)
+      .def_readonly("content_bytes", &SaveReport::content_bytes)
+      .def_readonly("stored_bytes", &SaveReport::stored_bytes)
+      .def_readonly("images", &SaveReport::images)
+      .def_readonly("image_bytes", &SaveReport::image_bytes)
+      .def_readonly("milliseconds", &SaveReport::milliseconds);
+
+  py::class_<Staging>(module, "Staging")
+      .def(py::init<const std::string&>(), py::arg("archive"))
+      .def_property_readonly("path", [](Staging& staging) { return staging.publication().staging_path(); })
+      .def("write_text", &Staging::write_text, py::arg("name"), py::arg("text"))
+      .def("publish", &Staging::publish)
+      .def("discard", &Staging::discard);
+
+  py::class_<Saver>(module, "Saver")
+      .def(py::init([](int device) { return unlocked([=] { return Saver::create(device); }); }), py::arg("device"))
+      .def(
+          "add_graph",
+          [](Saver& saver, uint64_t raw, const std::string& name) {
+            return unlocked([&] { return saver.add_graph(reinterpret_cast<CUgraph>(raw), name); });
+          },
+          py::arg("raw_graph"), py::arg("name"))
+      .def(
+          "add_tensor", [](Saver& saver, const TensorInfo& tensor) { return unwrap(saver.add_tensor(tensor)); },
+          py::arg("tensor"))
+      .def(
+          "set_outputs",
+          [](Saver& saver, uint32_t graph, std::string tree, std::vector<uint32_t> tensors) {
+            unwrap(saver.set_outputs(graph, std::move(tree), std::move(tensors)));
+          },
+          py::arg("graph"), py::arg("tree"), py::arg("tensors"))
+      .def(
+          "set_blocks",
+          [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
+            std::vector<session::FrameworkBlock> list;
+            for (const auto& [address, bytes, active] : blocks) list.push_back({address, bytes, active});
+            saver.set_blocks(std::move(list));
+          },
+          py::arg("blocks"))
+      .def(
+          "write",
+          [](Saver& saver, Staging& staging, uint32_t rank, bool strict) {
+            archive::Publication& publication = staging.publication();
+            return unlocked([&] { return saver.write(publication, rank, strict); });
+          },
+          py::arg("staging"), py::arg("rank"), py::arg("strict"));
+
+  module.def(
+      "describe_files",
+      [](const std::string& path) {
+        std::vector<Description> files;
+        const auto inventory = unlocked([&]() -> Result<std::vector<archive::FileDescription>> {
+          FOUNDRY_ASSIGN(const archive::FileDescriptor directory, archive::open_directory(path));
+          return archive::inventory(directory.get(), path);
+        });
+        for (const archive::FileDescription& file : inventory) {
+          files.emplace_back(file.name, file.bytes, archive::hex(file.hash));
+        }
+        return files;
+      },
+      py::arg("staging_path"));
+}
+
+}  // namespace foundry::python

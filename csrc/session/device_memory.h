@@ -1,0 +1,51 @@
+// Device memory through one pinned staging buffer: reading for SAVE, filling for LOAD.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "csrc/base/result.h"
+#include "csrc/driver/driver.h"
+
+namespace foundry::session {
+
+// Copies between host and device with buffers that the driver can read at full speed. Works on a stream of its own; a
+// context of the device must be current. Not thread-safe.
+class DeviceMemory {
+ public:
+  static constexpr size_t kBufferBytes = size_t{4} << 20;
+  static constexpr size_t kBuffers = 4;
+
+  static Result<DeviceMemory> create(const driver::Driver& driver);
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  ~DeviceMemory();
+
+  // Calls `consume(address, bytes)` for [address, address + bytes) in pieces of at most kBufferBytes, in order.
+  Status read(uint64_t address, uint64_t bytes,
+              const std::function<Status(uint64_t address, std::span<const std::byte> piece)>& consume);
+  // A buffer to fill; it is free once every copy out of it has ended.
+  Result<std::span<std::byte>> next_buffer();
+  // Copies from the buffer handed out last; returns at once.
+  Status write_from_buffer(uint64_t address, size_t offset, size_t bytes);
+  Status fill_zero(uint64_t address, uint64_t bytes);
+  Status wait();
+
+ private:
+  struct Buffer {
+    std::byte* data = nullptr;
+    CUevent free = nullptr;
+  };
+  explicit DeviceMemory(const driver::Driver& driver) : driver_(&driver) {}
+
+  const driver::Driver* driver_;
+  CUstream stream_ = nullptr;
+  std::array<Buffer, kBuffers> buffers_;
+  size_t next_ = 0;
+  size_t current_ = 0;
+};
+
+}  // namespace foundry::session

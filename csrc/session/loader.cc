@@ -1,0 +1,211 @@
+#include "csrc/session/loader.h"
+
+#include <algorithm>
+
+#include "csrc/archive/content.h"
+#include "csrc/archive/images.h"
+#include "csrc/base/stopwatch.h"
+#include "csrc/base/text.h"
+#include "csrc/session/device_memory.h"
+
+namespace foundry::session {
+
+using archive::Section;
+
+Result<std::unique_ptr<Loader>> Loader::create(std::shared_ptr<const ArchiveData> archive, int device) {
+  FOUNDRY_ASSIGN(Process * process, Process::get());
+  FOUNDRY_ASSIGN(CUcontext context, process->context(device));
+  return std::unique_ptr<Loader>(new Loader(*process, std::move(archive), device, context));
+}
+
+Result<std::map<std::string, uint32_t>> Loader::open_zones() {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  const archive::File& memory = archive_->memory();
+  const foundry_abi& abi = process_.abi();
+  std::map<std::string, uint32_t> slots;
+  const auto zones = memory.section<Section::zones>();
+  for (uint32_t index = 0; index < zones.size(); ++index) {
+    const archive::ZoneRecord& zone = zones[index];
+    const std::string name(memory.view(zone.name));
+    uint32_t slot = FOUNDRY_NO_ZONE;
+    FOUNDRY_TRY(abi_call([&](foundry_error* error) {
+      return abi.zone_open(device_, name.c_str(), zone.kind, zone.base, zone.size, &slot, error);
+    }));
+    slots_.push_back(slot);
+    slots[name] = slot;
+    if (zone.kind != FOUNDRY_ZONE_REBUILT) continue;
+    std::vector<foundry_expectation> expected;
+    for (const archive::AllocationRecord& record : memory.section<Section::allocations>()) {
+      if (record.zone == index) expected.push_back({record.address, record.bytes});
+    }
+    FOUNDRY_TRY(abi_call([&](foundry_error* error) {
+      return abi.zone_expect(slot, expected.data(), expected.size(), zone.used_end, error);
+    }));
+  }
+  return slots;
+}
+
+Status Loader::map() {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  Stopwatch watch;
+  const foundry_abi& abi = process_.abi();
+  for (const archive::MappedRecord& record : archive_->memory().section<Section::mapped>()) {
+    FOUNDRY_TRY(abi_call([&](foundry_error* error) {
+      return abi.zone_map(slots_[record.zone], record.address, record.bytes, error);
+    }));
+    mapped_.push_back(record.address);
+    stats_.mapped_bytes += record.bytes;
+  }
+  stats_.milliseconds["map"] = watch.lap();
+  FOUNDRY_TRY(fill());
+  stats_.milliseconds["content"] = watch.lap();
+  return success();
+}
+
+Status Loader::fill() {
+  const archive::File& memory = archive_->memory();
+  FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
+  // What SAVE stored no content for starts as zeros in every process, not as what the GPU held before.
+  for (const archive::MappedRecord& record : memory.section<Section::mapped>()) {
+    FOUNDRY_TRY(device.fill_zero(record.address, record.bytes));
+  }
+  const auto content = memory.raw_section(Section::content);
+  FOUNDRY_ASSIGN(const auto units, archive::content_units(memory.section<Section::content_blocks>(), content));
+  static_assert(DeviceMemory::kBufferBytes >= archive::kContentUnitBytes);
+  for (const archive::ContentUnit& unit : units) {
+    FOUNDRY_ASSIGN(const std::span<std::byte> buffer, device.next_buffer());
+    FOUNDRY_TRY(archive::decode_unit(unit, content, buffer));
+    for (const archive::ContentUnit::Piece& piece : unit.pieces) {
+      FOUNDRY_TRY(device.write_from_buffer(piece.address, piece.offset, piece.bytes));
+      stats_.content_bytes += piece.bytes;
+    }
+  }
+  return device.wait();
+}
+
+Status Loader::claim(uint64_t address, uint64_t bytes) {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  const foundry_abi& abi = process_.abi();
+  uint32_t slot = FOUNDRY_NO_ZONE;
+  if (abi.in_zone(address, &slot) == 0) {
+    return Error{ErrorKind::invalid, 0, format("%s lies in no zone; nothing can be placed there", hex(address).c_str())};
+  }
+  const uint64_t page = [&] {
+    for (const foundry_zone_info& zone : process_.zones()) {
+      if (zone.slot == slot) return uint64_t{zone.granularity};
+    }
+    return uint64_t{2} << 20;
+  }();
+  for (const foundry_expectation& expectation : process_.unclaimed(slot)) {
+    if (expectation.address >= address + bytes || expectation.address + expectation.bytes <= address) continue;
+    const uint64_t rounded = (expectation.bytes + page - 1) / page * page;
+    FOUNDRY_TRY(abi_call([&](foundry_error* error) { return abi.zone_map(slot, expectation.address, rounded, error); }));
+    mapped_.push_back(expectation.address);
+  }
+  return success();
+}
+
+Status Loader::start(std::vector<uint32_t> order) {
+  graph::RestoreOptions options;
+  options.context = context_;
+  FOUNDRY_CU(process_.driver(), cuDeviceGet, &options.device, device_);
+  options.order = std::move(order);
+  const graph::GraphView view = archive_->graphs();
+  const auto provider = [archive = archive_](uint32_t index) -> Result<graph::ImageBytes> {
+    const archive::ImageRecord& record = archive->graphs_file().section<Section::images>()[index];
+    FOUNDRY_ASSIGN(archive::PrivateMemory read, archive::read_image(archive->directory(), record.hash, record.bytes));
+    auto bytes = std::make_shared<archive::PrivateMemory>(std::move(read));
+    // One byte more than the image: PTX is text that ends with a zero, which read_image guarantees.
+    return graph::ImageBytes{std::as_const(*bytes).bytes(), bytes};
+  };
+  FOUNDRY_ASSIGN(std::unique_ptr<graph::Restorer> restorer,
+                 graph::Restorer::start(process_.driver(), view, provider, std::move(options)));
+  const std::lock_guard lock(mutex_);
+  restorer_ = std::move(restorer);
+  return success();
+}
+
+Status Loader::wait(uint32_t graph) {
+  std::shared_ptr<graph::Restorer> restorer;
+  {
+    const std::lock_guard lock(mutex_);
+    restorer = restorer_;
+  }
+  if (!restorer) return Error{ErrorKind::state, 0, "graphs are not being restored: the archive was closed or not started"};
+  auto exec = restorer->wait(graph);
+  if (!exec.ok()) return exec.error();
+  return success();
+}
+
+Status Loader::launch(uint32_t graph, CUstream stream) {
+  std::shared_ptr<graph::Restorer> restorer;
+  {
+    const std::lock_guard lock(mutex_);
+    restorer = restorer_;
+  }
+  if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its graphs cannot be replayed any more"};
+  return restorer->launch(graph, stream);
+}
+
+Status Loader::pin() {
+  const foundry_abi& abi = process_.abi();
+  for (const TensorInfo& tensor : read_tensors(archive_->memory())) {
+    if ((tensor.flags & (archive::kConstant | archive::kMutable)) == 0 || tensor.storage_bytes == 0) continue;
+    if (abi.in_zone(tensor.storage_address, nullptr) == 0) continue;
+    FOUNDRY_TRY(abi_call([&](foundry_error* error) {
+      return abi.pin(tensor.storage_address, tensor.storage_bytes, 1, error);
+    }));
+    pinned_.emplace_back(tensor.storage_address, tensor.storage_bytes);
+  }
+  return success();
+}
+
+LoadStats Loader::stats() const {
+  LoadStats stats = stats_;
+  std::shared_ptr<graph::Restorer> restorer;
+  {
+    const std::lock_guard lock(mutex_);
+    restorer = restorer_;
+  }
+  if (!restorer) return stats;
+  const graph::RestoreStats restore = restorer->stats();
+  stats.images = restore.images;
+  stats.functions = restore.functions;
+  stats.nodes = restore.nodes;
+  stats.milliseconds["images"] = restore.images_ms;
+  stats.milliseconds["globals"] = restore.globals_ms;
+  stats.milliseconds["kernels"] = restore.kernels_ms;
+  stats.milliseconds["build"] = restore.build_ms;
+  stats.milliseconds["instantiate"] = restore.instantiate_ms;
+  stats.milliseconds["first ready"] = restore.first_ready_ms;
+  stats.milliseconds["restore"] = restore.total_ms;
+  return stats;
+}
+
+void Loader::close() {
+  std::shared_ptr<graph::Restorer> restorer;
+  {
+    const std::lock_guard lock(mutex_);
+    restorer = std::move(restorer_);
+  }
+  driver::ScopedContext scope(process_.driver(), context_);
+  if (restorer) {
+    restorer->cancel();
+    process_.driver().cuCtxSynchronize();  // no graph may run while it is destroyed
+    restorer.reset();
+  }
+  const foundry_abi& abi = process_.abi();
+  foundry_error error{};
+  for (const auto& [address, bytes] : std::exchange(pinned_, {})) abi.pin(address, bytes, 0, &error);
+  for (const uint64_t address : std::exchange(mapped_, {})) abi.zone_unmap(address, &error);
+  const auto zones = process_.zones();
+  for (const uint32_t slot : std::exchange(slots_, {})) {
+    const auto zone = std::find_if(zones.begin(), zones.end(), [&](const auto& z) { return z.slot == slot; });
+    if (zone != zones.end() && zone->live_bytes == 0) abi.zone_close(slot, &error);
+  }
+}
+
+}  // namespace foundry::session

@@ -1,0 +1,103 @@
+// LOAD of one rank: a verified archive, and what puts it into this process step by step.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "csrc/archive/inventory.h"
+#include "csrc/archive/reader.h"
+#include "csrc/base/result.h"
+#include "csrc/graph/restore.h"
+#include "csrc/session/process.h"
+#include "csrc/session/saver.h"
+#include "csrc/session/tensors.h"
+
+namespace foundry::session {
+
+struct ZoneSummary {
+  std::string name;
+  uint32_t kind = 0;
+  uint64_t base = 0, size = 0, used_end = 0;
+  uint64_t allocations = 0, allocated_bytes = 0;
+  uint64_t mapped_bytes = 0, content_bytes = 0;
+};
+
+// The files of one rank in private memory, every hash and index checked. Touches no device; immutable.
+class ArchiveData {
+ public:
+  // `inventory` is what foundry.json lists; files of the rank that it does not list are an error.
+  static Result<std::shared_ptr<ArchiveData>> open(const std::string& path, uint32_t rank,
+                                                   const std::vector<archive::FileDescription>& inventory);
+
+  const std::string& path() const { return path_; }
+  int directory() const { return directory_.get(); }
+  const archive::File& memory() const { return memory_; }
+  const archive::File& graphs_file() const { return graphs_; }
+  graph::GraphView graphs() const { return graph::GraphView::of(graphs_); }
+  std::vector<ZoneSummary> zones() const;
+  // Reads every image that graphs use and checks its hash.
+  Status verify_images() const;
+
+ private:
+  ArchiveData(std::string path, archive::FileDescriptor directory, archive::File graphs, archive::File memory)
+      : path_(std::move(path)), directory_(std::move(directory)), graphs_(std::move(graphs)), memory_(std::move(memory)) {}
+
+  std::string path_;
+  archive::FileDescriptor directory_;
+  archive::File graphs_;
+  archive::File memory_;
+};
+
+struct LoadStats {
+  std::map<std::string, double> milliseconds;
+  uint64_t mapped_bytes = 0, content_bytes = 0;
+  uint32_t images = 0, functions = 0;
+  uint64_t nodes = 0;
+};
+
+// Steps in order: open_zones, (the engine's phases), map, claim as needed, start, wait/launch, close. Thread-safe for
+// wait and launch. What a failed step mapped is unmapped by close.
+class Loader {
+ public:
+  static Result<std::unique_ptr<Loader>> create(std::shared_ptr<const ArchiveData> archive, int device);
+  ~Loader() { close(); }
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // Zone name -> slot in this process.
+  Result<std::map<std::string, uint32_t>> open_zones();
+  Status map();
+  Status claim(uint64_t address, uint64_t bytes);
+  Status start(std::vector<uint32_t> order);
+  Status wait(uint32_t graph);
+  Status launch(uint32_t graph, CUstream stream);
+  Status pin();
+  LoadStats stats() const;
+  // Destroys graphs, then gives materialized memory back. Rebuilt zones stay while tensors live in them.
+  void close();
+
+ private:
+  Loader(Process& process, std::shared_ptr<const ArchiveData> archive, int device, CUcontext context)
+      : process_(process), archive_(std::move(archive)), device_(device), context_(context) {}
+  Status fill();
+  graph::Restorer* restorer() const;
+
+  Process& process_;
+  std::shared_ptr<const ArchiveData> archive_;
+  int device_;
+  CUcontext context_;
+  std::vector<uint32_t> slots_;  // per zone record
+  std::vector<uint64_t> mapped_;
+  std::vector<std::pair<uint64_t, uint64_t>> pinned_;
+  std::shared_ptr<graph::Restorer> restorer_;
+  mutable std::mutex mutex_;
+  LoadStats stats_;
+};
+
+}  // namespace foundry::session

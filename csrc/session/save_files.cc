@@ -1,0 +1,128 @@
+// The files of a SAVE: records of graphs, memory and journal into their containers.
+#include <algorithm>
+
+#include "csrc/archive/content.h"
+#include "csrc/archive/writer.h"
+#include "csrc/session/device_memory.h"
+#include "csrc/session/saver.h"
+
+namespace foundry::session {
+
+using archive::Section;
+
+namespace {
+
+archive::ZoneRecord zone_record(const foundry_zone_info& zone, archive::StringTable& strings) {
+  archive::ZoneRecord record{};
+  record.name = strings.add(zone.name);
+  record.kind = zone.kind;
+  record.granularity = zone.granularity;
+  record.base = zone.base;
+  record.size = zone.size;
+  record.used_end = zone.used_end;
+  return record;
+}
+
+std::vector<archive::ZoneRecord> zone_records(const MemoryState& memory, archive::StringTable& strings) {
+  std::vector<archive::ZoneRecord> records;
+  for (const foundry_zone_info& zone : memory.map.zones()) records.push_back(zone_record(zone, strings));
+  return records;
+}
+
+template <Section S, class Column>
+Status put_column(archive::FileWriter& file, const Column& column) {
+  if constexpr (std::is_same_v<Column, archive::StringTable>) {
+    return success();  // the strings section is the writer's own
+  } else {
+    return file.put<S>(column);
+  }
+}
+
+}  // namespace
+
+Status Saver::write_graphs(int directory, const std::string& name, SaveReport& report) {
+  graph::GraphTables& tables = snapshotter_.tables();
+  for (const auto& [graph, outputs] : outputs_) {
+    tables.graphs[graph].outputs = tables.graphs_strings.add(outputs.tree);
+  }
+  FOUNDRY_ASSIGN(archive::FileWriter file, archive::FileWriter::create(directory, name, archive::FileKind::graphs));
+  file.strings() = tables.graphs_strings;
+#define FOUNDRY_WRITE_graphs(name) \
+  FOUNDRY_TRY(put_column<Section::name>(file, tables.name));
+#define FOUNDRY_WRITE_memory(name)
+#define FOUNDRY_WRITE_journal(name)
+#define FOUNDRY_WRITE_golden(name)
+#define FOUNDRY_WRITE(name, number, version, kind, record, most) FOUNDRY_WRITE_##kind(name)
+  FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_WRITE)
+#undef FOUNDRY_WRITE
+#undef FOUNDRY_WRITE_golden
+#undef FOUNDRY_WRITE_journal
+#undef FOUNDRY_WRITE_memory
+#undef FOUNDRY_WRITE_graphs
+  FOUNDRY_ASSIGN(const archive::WrittenFile written, file.finish());
+  report.bytes_by_file[name] = written.bytes;
+  return success();
+}
+
+Status Saver::write_memory(int directory, const std::string& name, const MemoryState& memory,
+                           const std::vector<uint32_t>& reached, SaveReport& report) {
+  FOUNDRY_ASSIGN(archive::FileWriter file, archive::FileWriter::create(directory, name, archive::FileKind::memory));
+  FOUNDRY_TRY(file.put<Section::zones>(zone_records(memory, file.strings())));
+
+  std::vector<archive::AllocationRecord> allocations;
+  for (uint32_t zone = 0; zone < memory.map.zones().size(); ++zone) {
+    if (memory.map.zones()[zone].kind != FOUNDRY_ZONE_REBUILT) continue;
+    for (const foundry_range& range : memory.allocations[zone]) {
+      allocations.push_back({range.address, range.bytes, range.ordinal, zone, 0});
+    }
+  }
+  FOUNDRY_TRY(file.put<Section::allocations>(allocations));
+
+  const std::vector<archive::MappedRecord> mapped = plan_mapping(memory, reached);
+  for (const archive::MappedRecord& record : mapped) report.mapped_bytes += record.bytes;
+  FOUNDRY_TRY(file.put<Section::mapped>(mapped));
+  FOUNDRY_TRY(tensors_.write(file));
+
+  FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
+  FOUNDRY_ASSIGN(archive::ContentWriter content, archive::ContentWriter::create(file));
+  for (const uint32_t index : reached) {
+    const foundry_range& range = memory.map.ranges()[index];
+    if (!memory.map.is_materialized(index) || !memory.has_content(range)) continue;
+    FOUNDRY_TRY(device.read(range.address, range.bytes, [&](uint64_t address, std::span<const std::byte> piece) {
+      return content.add(address, piece);
+    }));
+  }
+  FOUNDRY_ASSIGN(const archive::ContentStatistics statistics, content.finish());
+  report.content_bytes = statistics.bytes_seen;
+  report.stored_bytes = statistics.stored_bytes;
+  FOUNDRY_ASSIGN(const archive::WrittenFile written, file.finish());
+  report.bytes_by_file[name] = written.bytes;
+  return success();
+}
+
+Status Saver::write_journal(int directory, const std::string& name, const MemoryState& memory, SaveReport& report) {
+  FOUNDRY_ASSIGN(archive::FileWriter file, archive::FileWriter::create(directory, name, archive::FileKind::journal));
+  FOUNDRY_TRY(file.put<Section::journal_zones>(zone_records(memory, file.strings())));
+  std::vector<archive::JournalRecord> records;
+  for (const foundry_event& event : process_.events()) {
+    archive::JournalRecord record{};
+    record.ordinal = event.ordinal;
+    record.address = event.address;
+    record.bytes = event.bytes;
+    record.stream = event.stream;
+    record.kind = event.kind;
+    record.zone = archive::kNone;
+    for (uint32_t zone = 0; zone < memory.map.zones().size(); ++zone) {
+      if (memory.map.zones()[zone].slot == event.slot) record.zone = zone;
+    }
+    record.thread = event.thread;
+    record.entry_point = file.strings().add(event.entry_point);
+    records.push_back(record);
+  }
+  FOUNDRY_TRY(file.put<Section::journal>(records));
+  FOUNDRY_ASSIGN(const archive::WrittenFile written, file.finish());
+  report.bytes_by_file[name] = written.bytes;
+  return success();
+}
+
+}  // namespace foundry::session

@@ -1,0 +1,206 @@
+#include "csrc/session/saver.h"
+
+#include <algorithm>
+#include <set>
+
+#include "csrc/base/stopwatch.h"
+#include "csrc/base/text.h"
+#include "csrc/graph/node_types.h"
+#include "csrc/graph/reach.h"
+#include "csrc/session/device_memory.h"
+#include "csrc/session/image_store.h"
+
+namespace foundry::session {
+
+std::vector<GraphSummary> summarize(const graph::GraphView& view) {
+  std::vector<GraphSummary> graphs;
+  for (uint32_t index = 0; index < view.graphs.size(); ++index) {
+    const archive::GraphRecord& record = view.graphs[index];
+    if ((record.flags & (archive::kGraphIsChild | archive::kGraphLeftOut)) != 0) continue;
+    GraphSummary summary;
+    summary.index = index;
+    summary.name = view.text(record.name);
+    summary.nodes = record.node_count;
+    summary.edges = record.edge_count;
+    summary.outputs = view.text(record.outputs);
+    summary.generator_increment = record.generator_increment;
+    for (const archive::NodeRecord& node : view.nodes.subspan(record.first_node, record.node_count)) {
+      const graph::NodeTypeInfo* type = graph::node_type_info(node.type);
+      summary.nodes_by_type[type != nullptr ? type->words : "unknown"] += 1;
+    }
+    graphs.push_back(std::move(summary));
+  }
+  return graphs;
+}
+
+Saver::Saver(Process& process, int device, CUcontext context)
+    : process_(process),
+      device_(device),
+      context_(context),
+      images_(process.driver(), process.abi()),
+      snapshotter_(process.driver(), images_) {}
+
+Result<std::unique_ptr<Saver>> Saver::create(int device) {
+  FOUNDRY_ASSIGN(Process * process, Process::get());
+  if (!process->hooked()) {
+    return Error{ErrorKind::state, 0,
+                 "SAVE needs libcuda_hook.so preloaded, which sees code images and allocations; start the program with "
+                 "`foundry run --save -- <command>`"};
+  }
+  FOUNDRY_ASSIGN(CUcontext context, process->context(device));
+  std::unique_ptr<Saver> saver(new Saver(*process, device, context));
+  const driver::Driver& driver = process->driver();
+  CUdevice handle = 0;
+  int major = 0;
+  int minor = 0;
+  FOUNDRY_CU(driver, cuDeviceGet, &handle, device);
+  FOUNDRY_CU(driver, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle);
+  FOUNDRY_CU(driver, cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle);
+  saver->capability_ = static_cast<uint32_t>(10 * major + minor);
+  return saver;
+}
+
+Result<uint32_t> Saver::add_graph(CUgraph graph, const std::string& name) {
+  Stopwatch watch;
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  auto index = snapshotter_.add(graph, name);
+  snapshot_ms_ += watch.lap();
+  return index;
+}
+
+Status Saver::set_outputs(uint32_t graph, std::string tree, std::vector<uint32_t> tensors) {
+  if (graph >= snapshotter_.tables().graphs.size()) {
+    return Error{ErrorKind::invalid, 0, format("there is no graph %u to set outputs for", graph)};
+  }
+  for (const uint32_t tensor : tensors) {
+    if (tensor >= tensors_.tensors().size()) {
+      return Error{ErrorKind::invalid, 0, format("outputs of graph %u name tensor %u, which was not added", graph, tensor)};
+    }
+  }
+  outputs_[graph] = {std::move(tree), std::move(tensors)};
+  return success();
+}
+
+std::vector<graph::Anchor> Saver::anchors() const {
+  std::vector<graph::Anchor> anchors;
+  const auto& tensors = tensors_.tensors();
+  for (uint32_t index = 0; index < tensors.size(); ++index) {
+    if ((tensors[index].flags & (archive::kConstant | archive::kMutable)) == 0) continue;
+    // The storage, not the view: a graph may read any part of what the anchor keeps in place.
+    anchors.push_back({tensors[index].storage_address, tensors[index].storage_bytes, index});
+  }
+  return anchors;
+}
+
+Status Saver::judge(const graph::AuditResult& audit, bool strict, SaveReport& report) {
+  graph::GraphTables& tables = snapshotter_.tables();
+  for (const graph::Finding& finding : audit.findings) {
+    if (strict) return Error{ErrorKind::unsupported, 0, finding.text};
+    const std::string name(tables.view().text(tables.graphs[finding.graph].name));
+    tables.graphs[finding.graph].flags |= archive::kGraphLeftOut;
+    report.left_out[name].push_back(finding.text);
+  }
+  return success();
+}
+
+Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const graph::AuditResult& audit,
+                                             SaveReport& report) {
+  const graph::GraphTables& tables = snapshotter_.tables();
+  std::set<uint32_t> roots;
+  const auto left_out = [&](uint32_t graph) { return (tables.graphs[graph].flags & archive::kGraphLeftOut) != 0; };
+  for (const archive::PointerRecord& pointer : audit.pointers) {
+    if (pointer.pointer_class != static_cast<uint32_t>(archive::PointerClass::materialized)) continue;
+    if (left_out(pointer.graph)) continue;
+    const uint32_t range = memory.map.range_of(pointer.value);
+    if (range != archive::kNone) roots.insert(range);
+  }
+  for (const auto& [graph, outputs] : outputs_) {
+    if (left_out(graph)) continue;
+    for (const uint32_t index : outputs.tensors) {
+      const TensorInfo& tensor = tensors_.tensors()[index];
+      if (tensor.bytes == 0 || tensor.anchor) continue;
+      const uint32_t range = memory.map.range_of(tensor.address);
+      if (range == archive::kNone) {
+        return Error{ErrorKind::unsupported, 0,
+                     format("an output of graph '%s' at %s lies in no zone; allocate it within a phase of the session or "
+                            "inside the captured function",
+                            std::string(tables.view().text(tables.graphs[graph].name)).c_str(),
+                            hex(tensor.address).c_str())};
+      }
+      if (memory.map.is_materialized(range)) roots.insert(range);
+    }
+  }
+
+  // Graph-private memory has no content before a replay: it is reached, but nothing is followed from it.
+  std::vector<uint32_t> with_content;
+  std::copy_if(roots.begin(), roots.end(), std::back_inserter(with_content),
+               [&](uint32_t range) { return memory.has_content(memory.map.ranges()[range]); });
+  const graph::ReadMemory read = [&](uint64_t address, std::span<std::byte> into) -> Status {
+    const uint32_t range = memory.map.range_of(address);
+    if (range == archive::kNone || !memory.has_content(memory.map.ranges()[range])) {
+      std::fill(into.begin(), into.end(), std::byte{0});
+      return success();
+    }
+    FOUNDRY_CU(process_.driver(), cuMemcpyDtoH, into.data(), address, into.size());
+    return success();
+  };
+  FOUNDRY_ASSIGN(const graph::ReachResult reach, graph::reach(memory.map, with_content, read));
+  roots.insert(reach.ranges.begin(), reach.ranges.end());
+  for (const graph::StoredPointer& pointer : reach.rebuilt) {
+    if (pointer.anchor != archive::kNone) continue;
+    report.warnings.push_back(format("a word at %s, which graphs reach, points to %s in a rebuilt zone where no registered "
+                                     "tensor lies; register the tensor it means",
+                                     hex(pointer.holder).c_str(), hex(pointer.value).c_str()));
+  }
+  return std::vector<uint32_t>(roots.begin(), roots.end());
+}
+
+Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bool strict) {
+  if (written_) return Error{ErrorKind::state, 0, "this SAVE was written already"};
+  written_ = true;
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+
+  SaveReport report;
+  Stopwatch watch;
+  report.milliseconds["snapshot"] = snapshot_ms_;
+  graph::GraphTables& tables = snapshotter_.tables();
+  FOUNDRY_ASSIGN(const ImageStoreReport images,
+                 store_images(staging.directory(), process_, capability_, snapshotter_.image_ids(), tables));
+  report.images = images.images;
+  report.image_bytes = images.bytes;
+  report.warnings.insert(report.warnings.end(), images.notes.begin(), images.notes.end());
+  report.milliseconds["images"] = watch.lap();
+  FOUNDRY_ASSIGN(const std::vector<std::string> notes,
+                 read_module_globals(process_, capability_, snapshotter_.image_ids(), tables));
+  report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());
+  report.milliseconds["globals"] = watch.lap();
+
+  FOUNDRY_ASSIGN(const MemoryState memory, read_memory_state(process_, device_, blocks_, anchors()));
+  graph::AuditInput input;
+  input.graphs = tables.view();
+  input.memory = &memory.map;
+  FOUNDRY_ASSIGN(const graph::AuditResult audit, graph::audit(process_.driver(), input));
+  tables.pointers = audit.pointers;
+  FOUNDRY_TRY(judge(audit, strict, report));
+  report.milliseconds["audit"] = watch.lap();
+  FOUNDRY_ASSIGN(const std::vector<uint32_t> reached_ranges, reached(memory, audit, report));
+  report.milliseconds["reach"] = watch.lap();
+
+  const std::string folder = format("rank_%u", rank);
+  FOUNDRY_ASSIGN(const archive::FileDescriptor rank_directory,
+                 archive::make_directory_below(staging.directory(), folder));
+  FOUNDRY_TRY(write_graphs(staging.directory(), folder + "/graphs.fdry", report));
+  report.milliseconds["write graphs"] = watch.lap();
+  FOUNDRY_TRY(write_memory(staging.directory(), folder + "/memory.fdry", memory, reached_ranges, report));
+  report.milliseconds["write memory"] = watch.lap();
+  FOUNDRY_TRY(write_journal(staging.directory(), folder + "/journal.fdry", memory, report));
+  report.milliseconds["write journal"] = watch.lap();
+  report.bytes_by_file["images"] = report.image_bytes;
+  report.graphs = summarize(tables.view());
+  return report;
+}
+
+}  // namespace foundry::session

@@ -1,0 +1,88 @@
+// SAVE of one rank: collects graphs and tensors, audits them, writes images/ and rank_<n>/.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/archive/publish.h"
+#include "csrc/base/result.h"
+#include "csrc/graph/abi_images.h"
+#include "csrc/graph/audit.h"
+#include "csrc/graph/snapshot.h"
+#include "csrc/session/memory_plan.h"
+#include "csrc/session/process.h"
+#include "csrc/session/tensors.h"
+
+namespace foundry::session {
+
+struct GraphSummary {
+  uint32_t index = 0;
+  std::string name;
+  uint32_t nodes = 0, edges = 0;
+  std::map<std::string, uint32_t> nodes_by_type;
+  std::string outputs;
+  uint64_t generator_increment = 0;
+};
+// Graphs that were captured (child graphs are part of theirs).
+std::vector<GraphSummary> summarize(const graph::GraphView& view);
+
+struct SaveReport {
+  std::vector<GraphSummary> graphs;                            // published
+  std::map<std::string, std::vector<std::string>> left_out;   // graph -> sentences
+  std::vector<std::string> warnings;
+  std::map<std::string, uint64_t> bytes_by_file;
+  uint64_t mapped_bytes = 0, content_bytes = 0, stored_bytes = 0;
+  uint32_t images = 0;
+  uint64_t image_bytes = 0;
+  std::map<std::string, double> milliseconds;
+};
+
+// Not thread-safe.
+class Saver {
+ public:
+  // `state` where the hook is not preloaded: code images and ambient allocations would be missing.
+  static Result<std::unique_ptr<Saver>> create(int device);
+
+  Result<uint32_t> add_graph(CUgraph graph, const std::string& name);
+  Result<uint32_t> add_tensor(TensorInfo tensor) { return tensors_.add(std::move(tensor)); }
+  // `tree`: JSON of the nesting; its leaves are tensor indices.
+  Status set_outputs(uint32_t graph, std::string tree, std::vector<uint32_t> tensors);
+  void set_blocks(std::vector<FrameworkBlock> blocks) { blocks_ = std::move(blocks); }
+
+  // Once. With `strict` any graph that would be left out is an error instead.
+  Result<SaveReport> write(archive::Publication& staging, uint32_t rank, bool strict);
+
+ private:
+  struct Outputs {
+    std::string tree;
+    std::vector<uint32_t> tensors;
+  };
+
+  Saver(Process& process, int device, CUcontext context);
+  std::vector<graph::Anchor> anchors() const;
+  Status judge(const graph::AuditResult& audit, bool strict, SaveReport& report);
+  Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
+  Status write_graphs(int directory, const std::string& name, SaveReport& report);
+  Status write_memory(int directory, const std::string& name, const MemoryState& memory,
+                      const std::vector<uint32_t>& reached, SaveReport& report);
+  Status write_journal(int directory, const std::string& name, const MemoryState& memory, SaveReport& report);
+
+  Process& process_;
+  int device_;
+  CUcontext context_;
+  uint32_t capability_ = 0;  // 10 * major + minor
+  graph::AbiImages images_;
+  graph::Snapshotter snapshotter_;
+  TensorBook tensors_;
+  std::map<uint32_t, Outputs> outputs_;
+  std::vector<FrameworkBlock> blocks_;
+  double snapshot_ms_ = 0;
+  bool written_ = false;
+};
+
+}  // namespace foundry::session
