@@ -92,17 +92,24 @@ Result<Place> place(const driver::Driver& driver, Zone& zone, const AllocRequest
 
 }  // namespace
 
-// Carries out what captures put off. What fails stays for the next time; the call that happened to come by is not at fault.
+// Carries out what captures put off. What fails stays for the next time; the call that happened to come by is not at fault,
+// nor has it to wait where another thread is waiting for the device already.
 void Zones::settle() {
   if (books_->due.load() == 0 || capturing()) return;
+  const std::unique_lock release_lock(books_->release_mutex, std::try_to_lock);
+  if (!release_lock.owns_lock()) return;
   Release which;
   which.eager_only = true;
-  const Status done = release(which);
+  const Status done = release_locked(which);
   if (!done.ok() && done.error().kind != ErrorKind::state) diagnoses_.add(done.error().text);
 }
 
 Status Zones::release(const Release& which) {
   const std::lock_guard release_lock(books_->release_mutex);
+  return release_locked(which);
+}
+
+Status Zones::release_locked(const Release& which) {
   if (capturing()) {
     return Error{ErrorKind::state, 0, "a stream capture is running; freed memory can be unmapped when it has ended"};
   }

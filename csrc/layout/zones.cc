@@ -186,6 +186,7 @@ Status Zones::close(uint32_t slot) {
   Zone& zone = *books_->at(slot);  // only close() removes one, and it holds release_mutex
   const DeviceScope scope(driver_, device);
   note(scope.status());
+  const driver::RelaxedCaptureMode relaxed(driver_);
   zone.closing = true;
   for (auto& routed : ambient_) {
     uint32_t expected = slot;

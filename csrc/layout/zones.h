@@ -122,6 +122,7 @@ class Zones {
 
   void settle();
   Status release(const Release& which);
+  Status release_locked(const Release& which);
   Status unmap_freed(uint64_t freed_at);
   Result<uint64_t> alloc_plain(uint32_t slot, const AllocRequest& request);
 
