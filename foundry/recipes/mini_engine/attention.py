@@ -69,13 +69,18 @@ class AttentionParams(ctypes.Structure):
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What does not change between calls. `split_block` is FlashAttention 2's key block, `page` the cache's."""
+    """What does not change between calls. `split_block` is FlashAttention 2's key block, `page` the cache's.
+
+    `scratch_width` is the head dimension that partial results are padded to. A real engine's is 128; kept at that, the
+    scratch of this miniature exceeds 1 MiB as a real one does, and so takes a 20 MiB segment of its own.
+    """
 
     q_heads: int
     kv_heads: int
     head_dim: int
     page: int
     split_block: int
+    scratch_width: int
     fixed_splits: int | None = None  # as FlashAttention 3 does for graphs
 
     def splits(self, batch: int, sm_count: int, max_length: int) -> int:
@@ -100,9 +105,8 @@ def attention(
     batch = qkv.shape[0]
     splits = shape.splits(batch, device.sm_count, max_length)
     out = device.empty((batch, shape.q_heads * shape.head_dim))
-    rounded = math.ceil(shape.head_dim / 32) * 32
     partial_lse = device.empty((splits, batch, shape.q_heads)) if splits > 1 else None
-    partial_out = device.empty((splits, batch, shape.q_heads, rounded)) if splits > 1 else None
+    partial_out = device.empty((splits, batch, shape.q_heads, shape.scratch_width)) if splits > 1 else None
     params = AttentionParams(
         q=qkv.address,
         keys=keys.address,
@@ -116,7 +120,7 @@ def attention(
         q_heads=shape.q_heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        rounded_dim=rounded,
+        rounded_dim=shape.scratch_width,
         q_stride=qkv.shape[1],
         page=shape.page,
         max_blocks=block_table.shape[1],

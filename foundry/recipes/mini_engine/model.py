@@ -26,7 +26,7 @@ class ModelConfig:
 
     layers: int = 2
     hidden: int = 64
-    q_heads: int = 16
+    q_heads: int = 32
     kv_heads: int = 8
     head_dim: int = 8
     ffn: int = 128
@@ -35,6 +35,7 @@ class ModelConfig:
     max_length: int = 256
     page: int = 16
     split_block: int = 16
+    scratch_width: int = 128
     fixed_splits: int | None = None
     seed: int = 1
     temperature: float = 0.8
@@ -171,6 +172,7 @@ class Model:
             self.config.head_dim,
             self.config.page,
             self.config.split_block,
+            self.config.scratch_width,
             self.config.fixed_splits,
         )
 

@@ -33,7 +33,7 @@ def test_split_count_grows_with_the_longest_sequence() -> None:
 
 
 def test_fixed_splits_hide_the_gpu() -> None:
-    shape = AttentionShape(16, 8, 8, 16, 16, fixed_splits=4)
+    shape = AttentionShape(32, 8, 8, 16, 16, 128, fixed_splits=4)
     assert {shape.splits(batch, sm, 256) for batch in (1, 21, 64) for sm in (108, 132)} == {4}
 
 
