@@ -2,7 +2,6 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 load("@rules_python//python:defs.bzl", "py_library", "py_test")
-load(":bundle.bzl", "bundled_libraries")
 load(":cc.bzl", "FOUNDRY_COPTS")
 load(":pythons.bzl", "VERSIONS")
 
@@ -18,12 +17,12 @@ def extension_for(extension, version):
 def foundry_pybind_extension(name, srcs, deps = [], copts = [], linkopts = [], version_script = "//build:python_module.lds", visibility = None, **kwargs):
     """A pybind11 module for the Python that runs the build, and for 3.10 to 3.13.
 
-    Exports PyInit_* only (or what version_script names). Shared libraries of deps (TBB) are copied
-    beside it and found through RPATH $ORIGIN, never in the system.
+    Exports PyInit_* only (or what version_script names). Everything but the C library (and, of the
+    host's compiler, the C++ runtime) is linked statically, so there is no RPATH.
 
     Targets:
-      NAME.so: the module for the Python that runs the build. NAME_libraries: the copied shared libraries.
-      NAME: both, for `data` or `deps` of Python targets.
+      NAME.so: the module for the Python that runs the build.
+      NAME: the same, for `data` or `deps` of Python targets.
       cp310/NAME.so to cp313/NAME.so: for wheels; only built on demand.
 
     Args:
@@ -45,32 +44,21 @@ def foundry_pybind_extension(name, srcs, deps = [], copts = [], linkopts = [], v
             linkopts = linkopts + [
                 "-Wl,--version-script=$(location {})".format(version_script),
                 "-Wl,-soname,{}.so".format(name),
-                "-Wl,-rpath,$$ORIGIN",
-                "-Wl,--disable-new-dtags",  # RPATH, which LD_LIBRARY_PATH cannot overrule
                 "-Wl,--gc-sections",
             ],
             linkshared = True,
             linkstatic = True,
             tags = [] if version == "host" else ["manual"],
             visibility = visibility,
-            deps = [
-                name + "_libraries",
+            deps = deps + [
                 "@foundry_pythons//:{}_headers".format(version),
                 "@pybind11",
             ],
             **kwargs
         )
-    bundled_libraries(
-        name = name + "_libraries",
-        visibility = visibility,
-        deps = deps,
-    )
     py_library(
         name = name,
-        data = [
-            name + ".so",
-            name + "_libraries",
-        ],
+        data = [name + ".so"],
         visibility = visibility,
     )
 

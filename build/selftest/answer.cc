@@ -2,9 +2,12 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
 #include <tbb/parallel_reduce.h>
 
 #include <functional>
+#include <stdexcept>
+#include <string>
 
 namespace foundry::selftest {
 
@@ -18,6 +21,12 @@ long sum_of_squares(int count) {
         return sum;
       },
       std::plus<>());
+}
+
+void throw_in_parallel(int where) {
+  tbb::parallel_for(0, 1000, [&](int i) {
+    if (i == where) throw std::runtime_error("at " + std::to_string(i));
+  });
 }
 
 }  // namespace foundry::selftest

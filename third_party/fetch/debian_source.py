@@ -73,9 +73,9 @@ def private_apt(work: Path) -> Path:
     return config
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, check: bool = True) -> str:
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
+    if check and done.returncode:
         raise FetchError(f"{' '.join(map(str, command))} failed with status {done.returncode}:\n{done.stdout}")
     return done.stdout
 
@@ -97,9 +97,12 @@ def from_mirror(package: str, file: str, folder: Path) -> None:
             if version:
                 found.append(version.group(1))
                 if f" {file}\n" in record + "\n":
-                    run("apt-get", "-qq", "-c", config, "--download-only", "source", f"{package}={version.group(1)}", cwd=work)
-                    shutil.copyfile(work / file, folder / file)
-                    return
+                    # Fetches more than this file; whether the rest arrives does not matter.
+                    log = run("apt-get", "-qq", "-c", config, "--download-only", "source", f"{package}={version.group(1)}", cwd=work, check=False)
+                    if (work / file).exists():
+                        shutil.copyfile(work / file, folder / file)
+                        return
+                    raise FetchError(f"apt-get could not fetch {file}:\n{log}")
         raise FetchError(
             f"The Debian mirror has no {file}: it carries {package} {', '.join(found) or 'not at all'}. Set "
             "FOUNDRY_VENDOR to a folder that has it, or update third_party/fetch/pins/debian.txt."
