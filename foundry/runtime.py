@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from foundry._core import Tensor
+if TYPE_CHECKING:
+    # Not imported at run time: with mode="off" nothing of the core is loaded.
+    from foundry._core import Tensor
 
 
 class NativeGraph(Protocol):
@@ -20,7 +22,14 @@ class NativeGraph(Protocol):
     def raw(self) -> int:
         """The CUgraph, valid until `instantiate`."""
 
-    def instantiate(self) -> None: ...
+    def generator_increment(self) -> int:
+        """By how much one replay advances the framework's default random generator; 0 if it draws no numbers.
+
+        May replay the graph to find out. Asked on SAVE only, before `raw`.
+        """
+
+    def instantiate(self) -> None:
+        """Makes it replayable; does nothing the second time."""
 
     def replay(self) -> None: ...
 
@@ -31,7 +40,9 @@ class Runtime(Protocol):
     name: str
 
     def device(self) -> int:
-        """The device that the session works on; a CUDA context is current afterwards."""
+        """The device that the session works on; a CUDA context is current afterwards.
+
+        Raises FoundryError(kind="unsupported") where the framework's settings keep memory out of zones."""
 
     def fingerprint(self) -> dict[str, str | int]:
         """Fields of the framework for the fingerprint (its version, allocator settings that move memory)."""
@@ -51,13 +62,17 @@ class Runtime(Protocol):
     def is_tensor(self, value: Any) -> bool: ...
 
     def adopt(self, tensor: Tensor, owner: object) -> Any:
-        """A framework tensor over existing memory; keeps `owner` alive as long as it lives."""
+        """A framework tensor over existing memory, its storage being the recorded one; keeps `owner` alive as long as
+        anything uses that storage."""
 
     def alias(self, tensor: Tensor, base: Any) -> Any:
         """A tensor that shares the storage of `base`, at the recorded offset."""
 
     def reseat(self, aliases: list[Any], old_address: int, new_address: int, nbytes: int, owner: object) -> None:
-        """Points every given tensor of one storage to the copy of that storage at new_address."""
+        """Points every given tensor of one storage to the copy of that storage at new_address.
+
+        The old memory must never be handed out again: another anchor may have been copied there.
+        """
 
     def blocks(self) -> list[tuple[int, int, bool]]:
         """(address, bytes, active) of the framework allocator's blocks."""

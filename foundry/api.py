@@ -1,0 +1,257 @@
+"""The public API: a session around an engine's start.
+
+    with foundry.session("decode.fdry") as s:
+        with s.phase("weights"):
+            model = s.register_module("model", Model().cuda())
+        with s.phase("inputs"):
+            x = s.register("x", torch.zeros(512, 1024, device="cuda"), mutable=True)
+        g = {n: s.graph(f"decode/{n}", lambda n=n: model(x[:n]), warmup=2) for n in sizes}
+    g[8].replay()
+    y = g[8].outputs
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from foundry import modes
+from foundry.anchors import Anchor, Anchors
+from foundry.errors import error
+from foundry.native import Backend, NativeBackend
+from foundry.report import Report
+
+if TYPE_CHECKING:
+    from foundry.graphs import Graph
+    from foundry.runtime import Runtime
+
+log = logging.getLogger("foundry")
+
+T = TypeVar("T")
+ZoneKind = Literal["rebuilt", "private"]
+
+_active_lock = threading.Lock()
+_active: Session | None = None
+
+
+def session(
+    path: str | os.PathLike[str] | None = None,
+    mode: str = "auto",
+    *,
+    runtime: Runtime | None = None,
+    on_mismatch: str | None = None,
+    strict: bool = False,
+    fingerprint: Mapping[str, object] | None = None,
+) -> Session:
+    """A session to enter with `with`.
+
+    path: the archive directory; None takes FOUNDRY_ARCHIVE.
+    mode: "save", "load", "off", or "auto": LOAD if the archive fits, else SAVE if the hook is preloaded, else native.
+        FOUNDRY_MODE narrows "auto".
+    runtime: the framework; None is PyTorch.
+    on_mismatch: "fallback" captures natively whatever cannot be restored, "fail" raises; None takes
+        FOUNDRY_ON_MISMATCH, else "fallback".
+    strict: on SAVE any finding of the pointer audit, and any graph that cannot be saved, raises.
+    fingerprint: fields of yours that must be equal on SAVE and LOAD (model, quantization, flags, ...).
+
+    Raises ValueError for arguments that make no sense.
+    """
+    return Session(path, mode, runtime, on_mismatch, strict, fingerprint)
+
+
+class Session:
+    """SAVE or LOAD around an engine's start; one at a time in a process."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        mode: str,
+        runtime: Runtime | None,
+        on_mismatch: str | None,
+        strict: bool,
+        fingerprint: Mapping[str, object] | None,
+    ) -> None:
+        self._mode = modes.chosen_mode(mode)
+        self._path = "" if self._mode == "off" else modes.chosen_path(path)
+        self._fail = modes.chosen_reaction(on_mismatch) == "fail"
+        self._strict = strict
+        self._extra = fingerprint
+        self._given_runtime = runtime
+        self._anchors = Anchors()
+        self._backend: Backend | None = None
+        self.report = Report(self._path, self._mode, "off")
+
+    # ---- inside the block
+
+    def phase(self, name: str, kind: ZoneKind = "rebuilt") -> AbstractContextManager[None]:
+        """Allocations of all threads inside the block belong to the zone `name`, nested and re-entered at will.
+
+        kind "rebuilt": LOAD runs the block too and gets the same addresses. "private": only SAVE needs the block's
+        memory (warm-up, profiling); LOAD materializes what graphs reach of it.
+        """
+        return self._entered().phase(name, kind)
+
+    def register(self, name: str, tensor: T, mutable: bool = False) -> T:
+        """Declares a tensor of a phase that graphs use; returns it.
+
+        A constant one (weights) is copied to its recorded address if LOAD puts it elsewhere; a `mutable` one (inputs,
+        caches) must land there. Raises FoundryError on SAVE if it was not allocated in a phase.
+        """
+        backend = self._entered()
+        if self._mode != "off":
+            anchor = Anchor(name, tensor, mutable)
+            backend.registered(anchor)
+            self._anchors.add(name, tensor, mutable)
+        return tensor
+
+    def register_module(self, name: str, module: T) -> T:
+        """Registers every parameter and buffer of a module under `name`.<qualified name>; returns the module."""
+        self._entered()
+        if self._mode != "off":
+            for child, tensor, constant in self._runtime().named_tensors(module):
+                self.register(f"{name}.{child}", tensor, mutable=not constant)
+        return module
+
+    def graph(self, name: str, function: Callable[[], Any], warmup: int = 2) -> Graph:
+        """The graph of `function`, a call without arguments that reads registered tensors and returns outputs.
+
+        SAVE and native: runs it `warmup` times, then captures it. LOAD: returns at once and does not call it.
+        """
+        return self._entered().graph(name, function, warmup)
+
+    def finish(self) -> None:
+        """LOAD: compares and re-seats now, not at the end of the block; the first replay does so too.
+
+        Everything must be registered before. On SAVE the archive is written at the end of the block only.
+        """
+        backend = self._entered()
+        if self.report.outcome == "loading":
+            backend.finish()
+
+    def wait(self) -> Report:
+        """Returns when every graph can be replayed without waiting, and what happened to each."""
+        self._entered().wait()
+        return self.report
+
+    # ---- the block
+
+    def __enter__(self) -> Session:
+        if self._backend is not None:
+            raise RuntimeError("a session can be entered once")
+        if self._mode == "off":
+            self._backend = NativeBackend(self._runtime, self.report)
+            return self
+        global _active
+        with _active_lock:
+            if _active is not None:
+                raise RuntimeError(f"a session for {_active._path} is active: one at a time in a process")
+            _active = self
+        try:
+            self._backend = self._begin()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        backend = self._entered()
+        try:
+            if problem is None:
+                backend.finish()
+            else:
+                self.report.reason = f"the block ended with {type(problem).__name__}: {problem}"
+                backend.abandon()
+        finally:
+            self._leave()
+        if self.report.outcome in ("saved", "restored"):
+            log.info("%s", self.report)
+
+    def _leave(self) -> None:
+        global _active
+        with _active_lock:
+            if _active is self:
+                _active = None
+
+    def _entered(self) -> Backend:
+        if self._backend is None:
+            raise RuntimeError("use the session inside its `with` block")
+        return self._backend
+
+    def _runtime(self) -> Runtime:
+        if self._given_runtime is None:
+            from foundry.torch import runtime
+
+            self._given_runtime = runtime()
+        return self._given_runtime
+
+    # ---- choosing what to do
+
+    def _begin(self) -> Backend:
+        try:
+            from foundry import _core
+        except ImportError as problem:
+            if self._mode == "save" or self._fail:
+                raise
+            return self._go_native(f"Foundry's extension cannot be loaded ({problem})")
+        try:
+            return self._choose()
+        except _core.FoundryError as problem:
+            if self._mode == "save" or self._fail:
+                self.report.outcome, self.report.reason = "failed", str(problem)
+                raise
+            return self._go_native(str(problem))
+
+    def _choose(self) -> Backend:
+        from foundry import _core, fingerprint
+
+        reason = _core.driver_available()
+        if reason is not None:
+            raise error("driver", reason)
+        runtime = self._runtime()
+        device = runtime.device()
+        with self.report.step("fingerprint"):
+            here = fingerprint.take(runtime, device, self._extra)
+            decision = modes.decide(self._mode, self._path, here)
+        self.report.archive, self.report.reason = decision.path, decision.reason
+        self.report.mismatches = decision.mismatches
+        if decision.action == "native":
+            if self._fail:
+                raise error("mismatch", f"{decision.reason}\n{fingerprint.mismatch_table(decision.mismatches)}")
+            return self._go_native(decision.reason)
+        if decision.action == "save":
+            return self._save(decision, runtime, device, here)
+        return self._load(decision, runtime, device)
+
+    def _save(self, decision: modes.Decision, runtime: Runtime, device: int, here: Any) -> Backend:
+        from foundry.saving import SaveBackend
+
+        backend = SaveBackend(
+            decision.path, runtime, device, here, self._anchors, self.report, self._strict, self._mode == "auto"
+        )
+        self.report.outcome = "saving"
+        return backend
+
+    def _load(self, decision: modes.Decision, runtime: Runtime, device: int) -> Backend:
+        from foundry import _core
+        from foundry.loading import LoadBackend
+
+        assert decision.manifest is not None  # it was compared
+        self.report.warnings += _core.archive_warnings(decision.path)
+        backend = LoadBackend(
+            decision.path, decision.manifest.inventory, runtime, device, self._anchors, self.report, self._fail
+        )
+        self.report.outcome = "loading"
+        return backend
+
+    def _go_native(self, reason: str) -> Backend:
+        self.report.outcome, self.report.reason = "native", reason
+        log.warning("%s", self.report)
+        return NativeBackend(self._runtime, self.report)
+

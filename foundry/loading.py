@@ -1,0 +1,258 @@
+"""LOAD: restores in the background while the engine's own code runs, then compares, repairs or refuses."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from foundry import _core, native, reseat
+from foundry.anchors import Anchor, Anchors, Comparison, compare
+from foundry.errors import corrupt, mismatch, wrong_state
+from foundry.graphs import Graph
+from foundry.phases import PhaseStack
+from foundry.report import Reseated
+from foundry.restored import RestoredOutputs
+from foundry.saving import GRAPHS, RANK
+from foundry.text import count
+
+if TYPE_CHECKING:
+    from foundry.report import Report
+    from foundry.runtime import Runtime
+
+log = logging.getLogger("foundry")
+
+Captured = tuple[Callable[[], Any], int]
+
+
+class LoadBackend:
+    """One LOAD of one rank. `fail`: a mismatch raises instead of falling back to native capture.
+
+    The constructor raises FoundryError with nothing mapped if the archive is corrupt or its addresses are taken.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        inventory: Sequence[tuple[str, int, str]],
+        runtime: Runtime,
+        device: int,
+        anchors: Anchors,
+        report: Report,
+        fail: bool,
+    ) -> None:
+        self._path = path
+        self._runtime = runtime
+        self._device = device
+        self._anchors = anchors
+        self._report = report
+        self._fail = fail
+        self._phases = PhaseStack(runtime)
+        # Guards `_requested`, `_finished` and `_native`; taken by whoever uses a handle first.
+        self._lock = threading.RLock()
+        self._requested: dict[str, tuple[Graph, Captured]] = {}
+        self._finished = False
+        self._native = False
+        with report.step("verify"):
+            self._archive = _core.Archive(path, RANK, list(inventory))
+            self._tensors = list(self._archive.tensors)
+            self._graphs = {graph.name: graph for graph in self._archive.graphs}
+        self._kinds = {zone.name: zone.kind for zone in self._archive.zones}
+        self._loader = _core.Loader(self._archive, device)
+        try:
+            _core.seal(False)
+            with report.step("zones"):
+                self._slots = self._loader.open_zones()
+            with report.step("map"):
+                self._loader.map()
+            with report.step("start"):
+                self._loader.start([graph.index for graph in self._graphs.values()])
+        except BaseException:
+            self._loader.close()
+            _core.seal(True)
+            raise
+        self._outputs = RestoredOutputs(self._tensors, runtime, self._loader, self._anchor_tensor)
+
+    def _anchor_tensor(self, name: str) -> Any:
+        return self._anchors[name].tensor
+
+    # ---- while the engine starts
+
+    def phase(self, name: str, kind: str) -> AbstractContextManager[None]:
+        """Places allocations as recorded; a phase that the archive lacks, or that it materializes, changes nothing."""
+        if self._finished:
+            return nullcontext()
+        if name not in self._kinds:
+            self._report.warnings.append(f"the archive has no phase {name!r}: its allocations are not placed")
+        return self._phases.phase(self._slots.get(name) if self._kinds.get(name) == "rebuilt" else None)
+
+    def registered(self, anchor: Anchor) -> None:
+        """Compared when the session finishes."""
+
+    def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
+        """A handle; the function is kept and only called if the graph has to be captured natively."""
+        with self._lock:
+            if name in self._requested:
+                raise wrong_state(f"the graph {name!r} was asked for already: every graph needs a name of its own")
+            graph = Graph(name, self._decide)
+            self._requested[name] = graph, (function, warmup)
+            if self._finished:
+                self._capture_missing([name])
+            return graph
+
+    # ---- the end of the start
+
+    def finish(self) -> None:
+        """Compares anchors, re-seats, and captures natively what the archive lacks; later calls do nothing.
+
+        Raises FoundryError(kind="mismatch") if the session is to fail on a mismatch.
+        """
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+            try:
+                self._phases.end_all()
+                with self._report.step("anchors"):
+                    self._settle_anchors()
+                self._loader.pin()
+            except _core.FoundryError as problem:
+                self._give_up(self._report.reason or str(problem))
+                if self._fail:
+                    self._report.outcome = "failed"
+                    raise
+                log.warning("%s", self._report)
+                self._capture_missing(list(self._requested))
+                return
+            finally:
+                _core.seal(True)
+            self._report.outcome = "restored"
+            self._report.restored = [name for name in self._requested if name in self._graphs]
+            self._report.unused = [name for name in self._graphs if name not in self._requested]
+            self._report.warnings += _core.diagnoses()
+            self._take_stats()
+            self._capture_missing([name for name in self._requested if name not in self._graphs])
+
+    def _settle_anchors(self) -> None:
+        self._runtime.synchronize()
+        recorded = [tensor for tensor in self._tensors if tensor.constant or tensor.mutable]
+        live = {anchor.name: self._runtime.describe(anchor.tensor) for anchor in self._anchors}
+        mutable = {anchor.name for anchor in self._anchors if anchor.mutable}
+        result = compare(recorded, live, mutable)
+        result.differences += reseat.obstacles(result.moves, self._runtime.blocks()) if result.moves else []
+        self._report.extra_anchors = result.extra
+        self._report.anchors_in_place = len(result.in_place)
+        if result.differences:
+            self._report.differences = result.differences
+            number = count(len(result.differences), "tensor")
+            self._report.reason = f"{number} of {self._path} cannot be where the graphs expect them"
+            raise mismatch(f"{self._report.reason}: {'; '.join(result.differences)}")
+        self._reseat(result, live)
+
+    def _reseat(self, result: Comparison, live: dict[str, _core.Tensor]) -> None:
+        # All memory first: nothing has been overwritten yet if there is not enough.
+        for move in result.moves:
+            self._loader.claim(move.recorded, move.nbytes)
+        reseat.copy_all(result.moves, reseat.DeviceMemory(self._slots.get(GRAPHS)))
+        for move in result.moves:
+            aliases = [self._anchors[name].tensor for name in move.names]
+            self._runtime.reseat(aliases, move.landed, move.recorded, move.nbytes, self._loader)
+            shift = move.recorded - move.landed
+            for name in move.names:
+                tensor = live[name]
+                self._report.reseated.append(Reseated(name, tensor.address, tensor.address + shift, tensor.nbytes))
+
+    def _give_up(self, reason: str) -> None:
+        self._native = True
+        self._report.outcome, self._report.reason = "native", reason
+        self._report.restored = []
+        self._loader.close()
+
+    def _capture_missing(self, names: Sequence[str]) -> None:
+        for name in names:
+            graph, (function, warmup) = self._requested[name]
+            if not self._native and name in self._graphs:
+                continue
+            reason = self._report.reason if self._native else "the archive does not have it"
+            if not self._native:
+                log.warning("graph %s is captured natively: %s", name, reason)
+            self._capture(graph, function, warmup, reason)
+
+    def _capture(self, graph: Graph, function: Callable[[], Any], warmup: int, reason: str) -> None:
+        with self._phases.suspended(), self._report.step("native capture"):
+            graph.become_native(native.capture(self._runtime, function, warmup))
+        self._requested[graph.name] = graph, (_dropped, 0)
+        self._report.fell_back[graph.name] = reason
+
+    # ---- handles
+
+    def _decide(self, graph: Graph) -> None:
+        """Makes a pending handle usable."""
+        self.finish()
+        with self._lock:
+            if graph.source != "pending":
+                return
+            function, warmup = self._requested[graph.name][1]
+            if self._native:
+                self._capture(graph, function, warmup, self._report.reason)
+                return
+            entry = self._graphs[graph.name]
+            try:
+                with self._report.step("wait"):
+                    self._loader.wait(entry.index)
+                if entry.generator_increment:
+                    raise corrupt(f"graph {graph.name!r} draws random numbers, which this version cannot restore")
+            except _core.FoundryError as problem:
+                if self._fail:
+                    raise
+                log.warning("graph %s is captured natively: %s", graph.name, problem)
+                self._report.restored.remove(graph.name)
+                self._capture(graph, function, warmup, str(problem))
+                return
+            graph.become_restored(
+                partial(_launch, self._loader.launch, entry.index, self._runtime.current_stream),
+                partial(self._outputs.make, entry.outputs, f"graph {graph.name!r}"),
+            )
+            self._requested[graph.name] = graph, (_dropped, 0)
+            if graph.name not in self._report.restored:
+                self._report.restored.append(graph.name)
+                self._report.unused.remove(graph.name)
+
+    def wait(self) -> None:
+        """Every requested graph can be replayed afterwards, restored or captured natively."""
+        self.finish()
+        for graph, _ in list(self._requested.values()):
+            if graph.source == "pending":
+                self._decide(graph)
+        if not self._native:
+            self._take_stats()
+
+    def abandon(self) -> None:
+        """The engine's start failed: what was restored and used stays, the rest is let go."""
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+            try:
+                self._phases.end_all()
+            finally:
+                self._give_up(self._report.reason or "the session ended with an exception")
+                self._report.outcome = "failed"
+                _core.seal(True)
+
+    def _take_stats(self) -> None:
+        stats = self._loader.stats()
+        self._report.mapped_bytes, self._report.content_bytes = stats.mapped_bytes, stats.content_bytes
+        self._report.images, self._report.nodes = stats.images, stats.nodes
+        self._report.milliseconds.update({f"restore.{step}": value for step, value in stats.milliseconds.items()})
+
+
+def _launch(launch: Callable[[int, int], None], graph: int, stream: Callable[[], int]) -> None:
+    launch(graph, stream())
+
+
+def _dropped() -> Any:
+    raise AssertionError("the graph is decided: its function is not called any more")

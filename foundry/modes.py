@@ -1,0 +1,123 @@
+"""Which of SAVE, LOAD and native a session does, and with which archive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+from foundry import archive_json
+from foundry.errors import error
+from foundry.fingerprint import Fingerprint, Mismatch
+
+if TYPE_CHECKING:
+    from foundry.archive_json import Manifest
+
+Mode = Literal["auto", "save", "load", "off"]
+OnMismatch = Literal["fallback", "fail"]
+
+MODES: tuple[Mode, ...] = ("auto", "save", "load", "off")
+MODE_VARIABLE = "FOUNDRY_MODE"
+ARCHIVE_VARIABLE = "FOUNDRY_ARCHIVE"
+MISMATCH_VARIABLE = "FOUNDRY_ON_MISMATCH"
+LAUNCHER = "foundry run --save -- python ..."
+
+
+@dataclass
+class Decision:
+    """What to do. action "native": capture as if Foundry were absent, for `reason`."""
+
+    action: Literal["save", "load", "native"]
+    path: str
+    manifest: Manifest | None = None
+    reason: str = ""
+    mismatches: list[Mismatch] = field(default_factory=list)
+
+
+def chosen_mode(mode: str) -> Mode:
+    """`mode`, or for "auto" what the launcher set in the environment. Raises ValueError for anything else."""
+    if mode == "auto":
+        mode = os.environ.get(MODE_VARIABLE) or "auto"
+    if mode not in MODES:
+        raise ValueError(f"the mode is {mode!r}, not one of {', '.join(MODES)}")
+    return mode
+
+
+def chosen_path(path: str | os.PathLike[str] | None) -> str:
+    """`path`, or for None the launcher's. Raises ValueError if there is neither."""
+    found = os.environ.get(ARCHIVE_VARIABLE) if path is None else os.fspath(path)
+    if not found:
+        raise ValueError(f"no archive is named: give session() a path or set {ARCHIVE_VARIABLE}")
+    return found
+
+
+def chosen_reaction(on_mismatch: str | None) -> OnMismatch:
+    """`on_mismatch`, or for None the environment's, or "fallback". Raises ValueError for anything else."""
+    found = on_mismatch or os.environ.get(MISMATCH_VARIABLE) or "fallback"
+    if found not in ("fallback", "fail"):
+        raise ValueError(f"on_mismatch is {found!r}, not 'fallback' or 'fail'")
+    return cast(OnMismatch, found)
+
+
+def hook_present() -> bool:
+    """Whether the hook was preloaded into this process."""
+    from foundry import _core
+
+    return _core.owner().name == "hook"
+
+
+def decide(mode: Mode, path: str, here: Fingerprint) -> Decision:
+    """Compares before anything is touched.
+
+    Raises FoundryError: for "save" without the hook, for "load" of an archive that cannot be read.
+    """
+    if mode == "save":
+        if not hook_present():
+            raise error("state", f"SAVE needs libcuda_hook.so preloaded: start the program with `{LAUNCHER}`")
+        return Decision("save", path)
+    if mode == "load":
+        return _compare(path, here)
+    return _auto(path, here)
+
+
+def _compare(path: str, here: Fingerprint) -> Decision:
+    manifest = archive_json.read(path)
+    mismatches = manifest.fingerprint.differences(here)
+    if mismatches:
+        fields = ", ".join(m.field for m in mismatches)
+        reason = f"the archive {path} was saved for something else ({fields} differ)"
+        return Decision("native", path, manifest, reason, mismatches)
+    return Decision("load", path, manifest)
+
+
+def _auto(path: str, here: Fingerprint) -> Decision:
+    from foundry import _core
+
+    sibling = f"{path}-{here.key()[:8]}"
+    refused: list[Decision] = []
+    for candidate in (path, sibling):
+        if not os.path.lexists(candidate):
+            continue
+        try:
+            decision = _compare(candidate, here)
+        except _core.FoundryError as problem:
+            decision = Decision("native", candidate, reason=str(problem))
+        if decision.action == "load":
+            return decision
+        refused.append(decision)
+    if hook_present():
+        # An archive of something else stays; a broken or outdated one of ours is replaced.
+        taken = any(r.path == path and r.mismatches for r in refused)
+        return Decision("save", sibling if taken else path, reason=_reasons(refused))
+    reason = _reasons(refused) or f"there is no archive {path}"
+    return Decision(
+        "native",
+        path,
+        reason=f"{reason}, and to save one the program must be started with `{LAUNCHER}`",
+        mismatches=refused[0].mismatches if refused else [],
+    )
+
+
+def _reasons(refused: Sequence[Decision]) -> str:
+    return "; ".join(decision.reason for decision in refused)

@@ -1,0 +1,100 @@
+"""What a session did: restored, re-seated, captured natively, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from foundry.fingerprint import Mismatch, mismatch_table
+from foundry.text import count, size, some, table
+
+
+@dataclass(frozen=True)
+class Reseated:
+    """A constant anchor tensor that was copied to where the graphs expect it."""
+
+    name: str
+    landed: int
+    recorded: int
+    nbytes: int
+
+
+@dataclass
+class Report:
+    """The account of one session; str() is for people. Times are in milliseconds, sizes in bytes.
+
+    outcome: "off" | "native" | "saving" | "saved" | "loading" | "restored" | "failed"; `reason` says why it is not
+    what was asked for. `fell_back` has the reason for every graph that was captured natively on LOAD, `left_out` for
+    every graph that SAVE could not write.
+    """
+
+    archive: str
+    mode: str
+    outcome: str
+    reason: str = ""
+    mismatches: list[Mismatch] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    native: list[str] = field(default_factory=list)
+    fell_back: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    saved: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    anchors_in_place: int = 0
+    reseated: list[Reseated] = field(default_factory=list)
+    extra_anchors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    nodes: int = 0
+    images: int = 0
+    mapped_bytes: int = 0
+    content_bytes: int = 0
+    stored_bytes: int = 0
+    bytes_by_file: dict[str, int] = field(default_factory=dict)
+    milliseconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Adds the time of a block to milliseconds[name]."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.milliseconds[name] = self.milliseconds.get(name, 0.0) + (time.perf_counter() - start) * 1e3
+
+    def __str__(self) -> str:
+        lines = [f"Foundry: {self._headline()}"]
+        if self.mismatches:
+            lines += ["", mismatch_table(self.mismatches)]
+        lines += [f"  {sentence}" for sentence in self.differences]
+        if self.reseated:
+            rows = [(r.name, hex(r.landed), hex(r.recorded), size(r.nbytes)) for r in self.reseated]
+            lines += ["", "re-seated:", table(("tensor", "landed at", "moved to", "size"), rows)]
+        if self.outcome != "native":  # then the headline says it for all of them
+            lines += [f"captured natively: {name}: {reason}" for name, reason in self.fell_back.items()]
+        lines += [f"left out of the archive: {name}: {' '.join(why)}" for name, why in self.left_out.items()]
+        if self.extra_anchors:
+            lines.append(f"registered here but not on SAVE: {some(self.extra_anchors)}")
+        if self.unused:
+            lines.append(f"in the archive but not asked for: {some(self.unused)}")
+        lines += [f"note: {warning}" for warning in self.warnings]
+        if self.milliseconds:
+            lines.append("ms: " + ", ".join(f"{name} {value:.1f}" for name, value in self.milliseconds.items()))
+        return "\n".join(lines)
+
+    def _headline(self) -> str:
+        if self.outcome == "saved":
+            what = f"saved {count(len(self.saved), 'graph')} ({self.nodes} nodes, {count(self.images, 'code image')}"
+            return f"{what}, {size(sum(self.bytes_by_file.values()))}) to {self.archive}"
+        if self.outcome == "restored":
+            restored = f"restored {count(len(self.restored), 'graph')} from {self.archive}"
+            placed = f"{count(self.anchors_in_place, 'tensor')} in place, {len(self.reseated)} re-seated"
+            return f"{restored}; {placed}, {size(self.mapped_bytes)} mapped, {size(self.content_bytes)} of content"
+        if self.outcome == "off":
+            return "off"
+        if self.outcome == "native":
+            return f"graphs are captured natively: {self.reason}"
+        if self.outcome == "failed":
+            return f"failed: {self.reason}"
+        return f"{self.outcome} {self.archive}"

@@ -1,0 +1,222 @@
+"""SAVE: captures into the graphs zone, snapshots at once, and publishes an archive when the session ends well."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from foundry import _core, archive_json, outputs
+from foundry.errors import invalid, unsupported, wrong_state
+from foundry.graphs import Graph
+from foundry.phases import PhaseStack
+
+if TYPE_CHECKING:
+    from foundry.anchors import Anchor, Anchors
+    from foundry.fingerprint import Fingerprint
+    from foundry.report import Report
+    from foundry.runtime import NativeGraph, Runtime
+
+log = logging.getLogger("foundry")
+
+AMBIENT = "ambient"
+GRAPHS = "graphs"
+RANK = 0
+_PER_GRAPH = frozenset(["unsupported", "invalid", "mismatch"])
+
+
+class SaveBackend:
+    """One SAVE of one rank. `keep_going`: what fails at the end is reported, not raised (mode "auto")."""
+
+    def __init__(
+        self,
+        path: str,
+        runtime: Runtime,
+        device: int,
+        fingerprint: Fingerprint,
+        anchors: Anchors,
+        report: Report,
+        strict: bool,
+        keep_going: bool,
+    ) -> None:
+        self._path = path
+        self._runtime = runtime
+        self._device = device
+        self._fingerprint = fingerprint
+        self._anchors = anchors
+        self._report = report
+        self._strict = strict
+        self._keep_going = keep_going
+        self._phases = PhaseStack(runtime)
+        self._slots: dict[str, tuple[int, str]] = {}
+        self._recorded: list[tuple[int, outputs.Encoded]] = []
+        self._names: set[str] = set()
+        self._over = False
+        try:
+            _core.seal(False)
+            self._graphs_slot = self._open(GRAPHS, "graphs")
+            _core.set_ambient(device, self._open(AMBIENT, "ambient"))
+            self._saver = _core.Saver(device)
+        except BaseException:
+            self._end()
+            raise
+
+    def _open(self, name: str, kind: str) -> int:
+        slot, known = self._slots.get(name, (None, kind))
+        if known != kind:
+            raise invalid(f"the phase {name!r} is {known!r}: it cannot be {kind!r} too")
+        if slot is None:
+            slot = _core.zone_open(self._device, name, kind)
+            self._slots[name] = slot, kind
+        return slot
+
+    def phase(self, name: str, kind: str) -> AbstractContextManager[None]:
+        """Opens the zone on first use."""
+        if self._over:
+            return self._phases.phase(None)
+        if name in (AMBIENT, GRAPHS):
+            raise invalid(f"the phase name {name!r} is Foundry's own: choose another")
+        return self._phases.phase(self._open(name, kind))
+
+    def registered(self, anchor: Anchor) -> None:
+        """An anchor must lie in a rebuilt zone: raises FoundryError otherwise."""
+        self._describe(anchor)
+
+    def _describe(self, anchor: Anchor) -> _core.Tensor:
+        tensor = self._runtime.describe(anchor.tensor)
+        slot = _core.in_zone(tensor.address) if tensor.nbytes else None
+        rebuilt = any(slot == known and kind == "rebuilt" for known, kind in self._slots.values())
+        if tensor.nbytes and not rebuilt:
+            raise invalid(
+                f"tensor {anchor.name!r} at {tensor.address:#x} was not allocated in a phase: create it (or its copy) "
+                "inside `with session.phase(...)`, so that LOAD can put it at the same address"
+            )
+        tensor.name = anchor.name
+        tensor.constant = not anchor.mutable
+        tensor.mutable = anchor.mutable
+        return tensor
+
+    def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
+        """Captures, snapshots, instantiates. A graph that cannot be saved is native all the same."""
+        if name in self._names:
+            raise wrong_state(f"the graph {name!r} was captured already: every graph needs a name of its own")
+        self._names.add(name)
+        graph = Graph(name)
+        with self._phases.suspended():
+            slot = None if self._over else self._graphs_slot
+            with self._report.step("capture"):
+                native = self._runtime.capture(function, warmup, slot)
+            if not self._over:
+                with self._report.step("snapshot"), self._one_graph(name):
+                    self._snapshot(name, native)
+            with self._report.step("instantiate"):
+                native.instantiate()
+        graph.become_native(native)
+        return graph
+
+    def _snapshot(self, name: str, native: NativeGraph) -> None:
+        encoded = outputs.Encoded(native.outputs, self._runtime.is_tensor)
+        for tensor in encoded.tensors:
+            described = self._runtime.describe(tensor)
+            if described.nbytes and _core.in_zone(described.address) is None:
+                raise unsupported(
+                    f"an output at {described.address:#x} is memory that Foundry did not see allocated: create it "
+                    "inside a phase or inside the captured function"
+                )
+        increment = native.generator_increment()
+        if increment:
+            raise unsupported(
+                f"it draws random numbers from the default generator (its offset advances by {increment} a replay), "
+                "which a restored graph cannot do yet"
+            )
+        self._recorded.append((self._saver.add_graph(native.raw(), name), encoded))
+
+    @contextmanager
+    def _one_graph(self, name: str) -> Iterator[None]:
+        """What is wrong with one graph leaves that graph out (strict: ends the session)."""
+        try:
+            yield
+        except _core.FoundryError as problem:
+            if self._strict or problem.kind not in _PER_GRAPH:
+                raise
+            self._report.left_out[name] = [str(problem)]
+            log.warning("graph %s is not saved: %s", name, problem)
+
+    def finish(self) -> None:
+        """Writes and publishes the archive."""
+        try:
+            self._write()
+        except _core.FoundryError as problem:
+            self._report.outcome, self._report.reason = "failed", str(problem)
+            if not self._keep_going:
+                raise
+            log.warning("no archive was saved: %s", problem)
+        finally:
+            self._end()
+
+    def _write(self) -> None:
+        report = self._report
+        with report.step("describe"):
+            self._phases.end_all()
+            self._runtime.synchronize()
+            for anchor in self._anchors:
+                self._saver.add_tensor(self._describe(anchor))
+            for index, encoded in self._recorded:
+                numbers = [self._add_output(tensor) for tensor in encoded.tensors]
+                self._saver.set_outputs(index, encoded.dumps(numbers), numbers)
+            self._saver.set_blocks(self._runtime.blocks())
+        staging = _core.Staging(self._path)
+        try:
+            with report.step("write"):
+                saved = self._saver.write(staging, RANK, self._strict)
+            with report.step("publish"):
+                staging.write_text(archive_json.NAME, self._manifest(saved, staging.path).dumps())
+                staging.publish()
+        except BaseException:
+            staging.discard()
+            raise
+        report.outcome = "saved"
+
+    def _add_output(self, tensor: Any) -> int:
+        described = self._runtime.describe(tensor)
+        described.output = True
+        return self._saver.add_tensor(described)
+
+    def _manifest(self, saved: _core.SaveReport, staging: str) -> archive_json.Manifest:
+        report = self._report
+        report.saved = [graph.name for graph in saved.graphs]
+        report.nodes = sum(graph.nodes for graph in saved.graphs)
+        for name, sentences in saved.left_out.items():
+            report.left_out.setdefault(name, []).extend(sentences)
+        report.warnings += [*saved.warnings, *_core.diagnoses()]
+        report.bytes_by_file = dict(saved.bytes_by_file)
+        report.mapped_bytes, report.content_bytes = saved.mapped_bytes, saved.content_bytes
+        report.stored_bytes, report.images = saved.stored_bytes, saved.images
+        report.milliseconds.update({f"write.{step}": value for step, value in saved.milliseconds.items()})
+        return archive_json.Manifest(
+            _core.FORMAT_VERSION,
+            _core.VERSION,
+            self._fingerprint,
+            _core.describe_files(staging),
+            [archive_json.GraphEntry(g.name, g.nodes, g.edges, g.nodes_by_type) for g in saved.graphs],
+            report.left_out,
+        )
+
+    def wait(self) -> None:
+        """Native graphs are ready."""
+
+    def abandon(self) -> None:
+        """Nothing is published; graphs captured so far stay usable."""
+        self._report.outcome = "failed"
+        self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        self._recorded.clear()
+        try:
+            self._phases.end_all()
+        finally:
+            _core.set_ambient(self._device, None)
+            _core.seal(True)
+            _core.release_quarantine()

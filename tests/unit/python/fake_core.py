@@ -1,0 +1,523 @@
+"""A stand-in for foundry._core: zones, memory, graphs and archives as plain Python objects.
+
+One `Process` is the state of one simulated process; archives live on disk and outlast it. Like the real core it
+places allocations of rebuilt zones by recorded size, materializes everything else, and refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+import foundry
+
+VERSION = "0.0-fake"
+FORMAT_VERSION = 1
+MAX_ZONES = 16
+ZONE_BASE = 0x1000_0000_0000
+ZONE_SIZE = 1 << 42
+PLAIN_BASE = 0x7000_0000_0000
+
+
+class FoundryError(Exception):
+    kind = "invalid"
+    code = 0
+
+
+def fail(kind: str, sentence: str) -> FoundryError:
+    problem = FoundryError(sentence)
+    problem.kind = kind
+    return problem
+
+
+@dataclass
+class Owner:
+    name: str
+    build: str = "fake"
+    sm_target: int = 90
+
+
+@dataclass
+class DeviceInfo:
+    ordinal: int = 0
+    name: str = "Fake GPU"
+    major: int = 9
+    minor: int = 0
+    sm_count: int = 132
+    total_memory: int = 1 << 30
+    driver_version: int = 13000
+    uuid: str = "fake"
+
+
+@dataclass
+class Zone:
+    slot: int
+    name: str
+    kind: str
+    base: int
+    size: int
+    used_end: int
+    expected: list[tuple[int, int]] = field(default_factory=list)
+    log: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Process:
+    """State of the process that the fake pretends to be in."""
+
+    def __init__(self, hook: bool = False, driver: str | None = None, **device: Any) -> None:
+        self.owner = Owner("hook" if hook else "core", sm_target=90 if hook else 0)
+        self.driver = driver
+        self.device = DeviceInfo(**device)
+        self.zones: dict[int, Zone] = {}
+        self.memory: dict[int, bytearray] = {}
+        self.plain_end = PLAIN_BASE
+        self.ambient: int | None = None
+        self.sealed = False
+        self.captured: dict[int, list[Any]] = {}  # CUgraph -> program
+        self.unsupported: set[str] = set()
+        self.broken: set[str] = set()  # graphs whose restore fails
+        self.out_of_memory_in: set[int] = set()
+        self.full_disk = False
+        self.open_loaders: list[Loader] = []
+        self.pins = 0
+        self.calls: list[str] = []
+
+    def find(self, address: int, nbytes: int) -> tuple[bytearray, int]:
+        for base, data in self.memory.items():
+            if base <= address and address + nbytes <= base + len(data):
+                return data, address - base
+        raise fail("driver", f"illegal address {address:#x}+{nbytes}")
+
+    def plain_alloc(self, nbytes: int) -> int:
+        if self.ambient is not None and not self.sealed:
+            return zone_alloc(self.ambient, nbytes)
+        address = self.plain_end
+        self.plain_end += nbytes + 4096
+        self.memory[address] = bytearray(nbytes)
+        return address
+
+    def plain_free(self, address: int) -> None:
+        del self.memory[address]
+
+
+process = Process()
+
+
+def new_process(hook: bool = False, **options: Any) -> Process:
+    """Forgets everything but the disk, as a new process does."""
+    global process
+    process = Process(hook, **options)
+    install()
+    return process
+
+
+def install() -> types.ModuleType:
+    module = sys.modules[__name__]
+    sys.modules["foundry._core"] = module
+    foundry.__dict__["_core"] = module
+    foundry.__dict__.pop("FoundryError", None)
+    return module
+
+
+# ---- process and device
+
+
+def owner() -> Owner:
+    return process.owner
+
+
+def diagnoses() -> list[str]:
+    return []
+
+
+def driver_available() -> str | None:
+    return process.driver
+
+
+def device_count() -> int:
+    return 1
+
+
+def device_info(ordinal: int) -> DeviceInfo:
+    return process.device
+
+
+# ---- zones
+
+
+def zone_open(device: int, name: str, kind: str, base: int = 0, size: int = 0) -> int:
+    for zone in process.zones.values():
+        if zone.name == name:
+            if zone.kind != kind:
+                raise fail("invalid", f"zone {name} is {zone.kind}")
+            return zone.slot
+    slot = len(process.zones)
+    base = base or ZONE_BASE + slot * ZONE_SIZE
+    if any(zone.base == base for zone in process.zones.values()):
+        raise fail("state", f"address {base:#x} is taken")
+    process.zones[slot] = Zone(slot, name, kind, base, size or ZONE_SIZE, base)
+    process.calls.append(f"open {name}")
+    return slot
+
+
+def zone_alloc(slot: int, nbytes: int, alignment: int = 0, stream: int = 0) -> int:
+    zone = process.zones[slot]
+    if slot in process.out_of_memory_in:
+        raise fail("out_of_memory", f"zone {zone.name} is full")
+    at = next((i for i, (_, size) in enumerate(zone.expected) if size == nbytes), None)
+    if at is not None:
+        address = zone.expected.pop(at)[0]
+    else:
+        address = zone.used_end
+        zone.used_end += nbytes + 64
+    assert address not in process.memory
+    process.memory[address] = bytearray(nbytes)
+    zone.log.append((address, nbytes))
+    return address
+
+
+def zone_free(address: int, stream: int = 0) -> None:
+    if process.pins == 0:
+        del process.memory[address]
+
+
+def in_zone(address: int) -> int | None:
+    for zone in process.zones.values():
+        if zone.base <= address < zone.base + zone.size:
+            return zone.slot
+    return None
+
+
+def set_ambient(device: int, slot: int | None) -> None:
+    process.ambient = slot
+
+
+def capture_delta(delta: int) -> None:
+    process.calls.append(f"capture {delta:+d}")
+
+
+def seal(sealed: bool) -> None:
+    process.sealed = sealed
+
+
+def release_quarantine() -> None:
+    process.calls.append("release")
+
+
+def take_allocation_errors() -> list[str]:
+    return []
+
+
+# ---- SAVE
+
+
+class Tensor:
+    def __init__(
+        self,
+        name: str,
+        dtype: str,
+        item_bytes: int,
+        address: int,
+        sizes: Any,
+        strides: Any,
+        storage_address: int,
+        storage_bytes: int,
+        constant: bool = False,
+        mutable: bool = False,
+        output: bool = False,
+        export: bool = False,
+    ) -> None:
+        self.name, self.dtype, self.item_bytes, self.address = name, dtype, item_bytes, address
+        self.sizes, self.strides = list(sizes), list(strides)
+        self.storage_address, self.storage_bytes = storage_address, storage_bytes
+        self.constant, self.mutable, self.output, self.export = constant, mutable, output, export
+        self.storage = -1
+        self.anchor: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        if 0 in self.sizes:
+            return 0
+        return (1 + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))) * self.item_bytes
+
+
+@dataclass
+class GraphSummary:
+    name: str
+    nodes: int
+    edges: int
+    nodes_by_type: dict[str, int]
+
+
+@dataclass
+class SaveReport:
+    graphs: list[GraphSummary]
+    left_out: dict[str, list[str]]
+    warnings: list[str]
+    bytes_by_file: dict[str, int]
+    mapped_bytes: int = 0
+    content_bytes: int = 0
+    stored_bytes: int = 0
+    images: int = 1
+    image_bytes: int = 1
+    milliseconds: dict[str, float] = field(default_factory=dict)
+
+
+class Staging:
+    def __init__(self, archive: str) -> None:
+        self.archive = archive
+        self.path = f"{archive}.tmp-{os.getpid()}"
+        os.makedirs(self.path)
+
+    def write_text(self, name: str, text: str) -> None:
+        path = os.path.join(self.path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+
+    def publish(self) -> None:
+        if os.path.exists(self.archive):
+            shutil.rmtree(self.archive)
+        os.rename(self.path, self.archive)
+
+    def discard(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Saver:
+    def __init__(self, device: int) -> None:
+        self.graphs: list[dict[str, Any]] = []
+        self.tensors: list[Tensor] = []
+
+    def add_graph(self, raw_graph: int, name: str) -> int:
+        if name in process.unsupported:
+            raise fail("unsupported", f"graph {name} has a host node between kernels a and b")
+        self.graphs.append({"name": name, "program": process.captured[raw_graph], "outputs": '["none"]'})
+        return len(self.graphs) - 1
+
+    def set_outputs(self, graph: int, tree: str, tensors: Any) -> None:
+        self.graphs[graph]["outputs"] = tree
+
+    def add_tensor(self, tensor: Tensor) -> int:
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def set_blocks(self, blocks: Any) -> None:
+        self.blocks = list(blocks)
+
+    def write(self, staging: Staging, rank: int, strict: bool) -> SaveReport:
+        if process.full_disk:
+            raise fail("io", "no space left on device")
+        storages: dict[int, int] = {}
+        anchors = {t.storage_address: i for i, t in reversed(list(enumerate(self.tensors))) if t.constant or t.mutable}
+        for tensor in self.tensors:
+            tensor.storage = storages.setdefault(tensor.storage_address, len(storages))
+            tensor.anchor = anchors.get(tensor.storage_address) if tensor.output else None
+        zones, content = [], []
+        for zone in process.zones.values():
+            zones.append({"name": zone.name, "kind": zone.kind, "base": zone.base, "size": zone.size, "log": zone.log,
+                          "used_end": zone.used_end})
+            if zone.kind != "rebuilt":
+                content += [[a, bytes(d).hex()] for a, d in process.memory.items() if in_zone(a) == zone.slot]
+        document = {"graphs": self.graphs, "tensors": [vars(t) for t in self.tensors], "zones": zones,
+                    "content": content}
+        staging.write_text("rank_0/all.json", json.dumps(document))
+        summaries = [GraphSummary(g["name"], len(g["program"]), 0, {"kernel": len(g["program"])}) for g in self.graphs]
+        return SaveReport(summaries, {}, [], {"rank_0/all.json": len(json.dumps(document))})
+
+
+def describe_files(staging_path: str) -> list[tuple[str, int, str]]:
+    name = "rank_0/all.json"
+    with open(os.path.join(staging_path, name), "rb") as file:
+        data = file.read()
+    return [(name, len(data), hashlib.sha256(data).hexdigest())]
+
+
+# ---- LOAD
+
+
+@dataclass
+class ArchiveGraph:
+    index: int
+    name: str
+    nodes: int
+    edges: int
+    nodes_by_type: dict[str, int]
+    outputs: str
+    generator_increment: int
+    program: list[Any]
+
+
+@dataclass
+class ArchiveZone:
+    name: str
+    kind: str
+    base: int
+    size: int
+    used_end: int
+    log: list[list[int]]
+    allocations: int = 0
+    allocated_bytes: int = 0
+    mapped_bytes: int = 0
+    content_bytes: int = 0
+
+
+@dataclass
+class ArchiveImage:
+    hash: str = "00"
+    bytes: int = 1
+    format: str = "elf"
+    source: str = "fake"
+
+
+def read_text(archive: str, name: str) -> str:
+    try:
+        with open(os.path.join(archive, name)) as file:
+            return file.read()
+    except OSError as problem:
+        raise fail("io", f"{archive}/{name} cannot be read: {problem.strerror}") from None
+
+
+def archive_warnings(archive: str) -> list[str]:
+    return []
+
+
+class Archive:
+    def __init__(self, path: str, rank: int, inventory: Any) -> None:
+        if describe_files(path) != [tuple(entry) for entry in inventory]:
+            raise fail("corrupt", f"{path}/rank_0/all.json is not the file that foundry.json lists")
+        document = json.loads(read_text(path, "rank_0/all.json"))
+        self.graphs = [
+            ArchiveGraph(i, g["name"], len(g["program"]), 0, {"kernel": len(g["program"])}, g["outputs"], 0,
+                         g["program"])
+            for i, g in enumerate(document["graphs"])
+        ]
+        self.images = [ArchiveImage()]
+        self.zones = [ArchiveZone(**zone) for zone in document["zones"]]
+        self.tensors = []
+        for record in document["tensors"]:
+            storage, anchor = record.pop("storage"), record.pop("anchor")
+            tensor = Tensor(**record)
+            tensor.storage, tensor.anchor = storage, anchor
+            self.tensors.append(tensor)
+        self.content = document["content"]
+
+    def pointers(self) -> list[Any]:
+        return []
+
+    def verify_images(self) -> None:
+        pass
+
+
+@dataclass
+class LoadStats:
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    mapped_bytes: int = 1
+    content_bytes: int = 1
+    images: int = 1
+    functions: int = 1
+    nodes: int = 1
+
+
+class Loader:
+    def __init__(self, archive: Archive, device: int) -> None:
+        self.archive = archive
+        self.mapped: list[int] = []
+        self.closed = False
+        process.open_loaders.append(self)
+
+    def open_zones(self) -> dict[str, int]:
+        slots = {}
+        for zone in self.archive.zones:
+            slot = slots[zone.name] = zone_open(0, zone.name, zone.kind, zone.base, zone.size)
+            process.zones[slot].used_end = zone.used_end
+            if zone.kind == "rebuilt":
+                process.zones[slot].expected = [(a, n) for a, n in zone.log]
+        return slots
+
+    def map(self) -> None:
+        for address, content in self.archive.content:
+            process.memory[address] = bytearray.fromhex(content)
+            self.mapped.append(address)
+
+    def claim(self, address: int, nbytes: int) -> None:
+        try:
+            process.find(address, nbytes)
+        except FoundryError:
+            slot = in_zone(address)
+            assert slot is not None
+            zone = process.zones[slot]
+            for base, size in list(zone.expected):
+                if base <= address < base + size:
+                    zone.expected.remove((base, size))
+                    process.memory[base] = bytearray(size)
+                    self.mapped.append(base)
+                    return
+            raise fail("invalid", f"{address:#x} was not recorded") from None
+
+    def start(self, order: Any) -> None:
+        process.calls.append("start")
+
+    def wait(self, graph: int) -> None:
+        assert not self.closed
+        name = self.archive.graphs[graph].name
+        if name in process.broken:
+            raise fail("driver", f"graph {name} cannot be instantiated: CUDA_ERROR_INVALID_VALUE")
+
+    def launch(self, graph: int, stream: int) -> None:
+        assert not self.closed
+        run(self.archive.graphs[graph].program)
+
+    def pin(self) -> None:
+        process.pins += 1
+
+    def stats(self) -> LoadStats:
+        return LoadStats()
+
+    def close(self) -> None:
+        self.closed = True
+        for address in self.mapped:
+            process.memory.pop(address, None)
+        self.mapped.clear()
+        if self in process.open_loaders:
+            process.open_loaders.remove(self)
+
+
+# ---- kernels and memory
+
+
+def run(program: Any) -> None:
+    """Executes (operation, destination, sources, bytes) nodes on the process's memory."""
+    for operation, destination, sources, nbytes in program:
+        data = [read_memory(source, nbytes) for source in sources]
+        if operation == "add":
+            result = bytes((a + b) & 255 for a, b in zip(*data, strict=True))
+        elif operation == "copy":
+            (result,) = data
+        else:
+            raise AssertionError(operation)
+        write_memory(destination, result)
+
+
+def read_memory(address: int, nbytes: int) -> bytes:
+    data, at = process.find(address, nbytes)
+    return bytes(data[at : at + nbytes])
+
+
+def write_memory(address: int, data: bytes) -> None:
+    target, at = process.find(address, len(data))
+    target[at : at + len(data)] = data
+
+
+def copy_memory(destination: int, source: int, nbytes: int) -> None:
+    write_memory(destination, read_memory(source, nbytes))
+
+
+def synchronize(device: int) -> None:
+    pass
