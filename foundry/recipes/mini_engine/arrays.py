@@ -39,12 +39,13 @@ class Storage:
         self._release = release
 
     def move(self, address: int, owner: object) -> None:
-        """Points every array of this storage to other memory; the old memory is released. The content is not copied."""
-        release, self._release = self._release, None
+        """Points every array of this storage to other memory. The content is not copied.
+
+        The old memory stays allocated for good: graphs, or another storage's content, may be there by now.
+        """
+        self._release = None
         self.address = address
         self.owner = owner
-        if release is not None:
-            release()
 
     def __del__(self) -> None:
         release, self._release = self._release, None

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class CapturedGraph:
-    """A captured graph. `outputs` is what the function returned; its memory belongs to the pool.
+    """A captured graph, a `foundry.runtime.NativeGraph`.
 
-    `raw()` is the CUgraph, valid until `instantiate`. `increment` is what one replay consumes of the generator.
+    `outputs` is what the function returned; its memory belongs to the pool. Nodes are counted in `node_count`.
     """
 
     def __init__(self, device: Device, graph: int, outputs: Any, pool: PoolId, increment: int) -> None:
@@ -25,13 +25,18 @@ class CapturedGraph:
         self._exec = 0
         self._pool = pool
         self.outputs = outputs
-        self.increment = increment
+        self._increment = increment
         self.node_count = device.driver.graph_node_count(graph)
 
     def raw(self) -> int:
+        """The CUgraph, valid until `instantiate`."""
         if self._graph == 0:
             raise RuntimeError("the graph was instantiated, its CUgraph is gone")
         return self._graph
+
+    def generator_increment(self) -> int:
+        """By how much one replay advances the generator's offset."""
+        return self._increment
 
     def instantiate(self) -> None:
         """Makes the graph launchable; a second call does nothing."""
@@ -43,7 +48,7 @@ class CapturedGraph:
     def replay(self) -> None:
         """Launches the graph on the current stream, instantiating it first if need be."""
         self.instantiate()
-        self._device.generator.before_replay(self.increment, self._device.stream)
+        self._device.generator.before_replay(self._increment, self._device.stream)
         self._device.driver.graph_launch(self._exec, self._device.stream)
 
     def close(self) -> None:

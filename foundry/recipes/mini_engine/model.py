@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from foundry.recipes.mini_engine.attention import AttentionShape, attention
 from foundry.recipes.mini_engine.device import Workspace
@@ -138,8 +138,7 @@ class Buffers:
         return shapes
 
 
-@dataclass
-class StepOutputs:
+class StepOutputs(NamedTuple):
     """What one forward returns: rows as given, memory from the pool of the current stream."""
 
     tokens: DeviceArray  # [batch] int32: the likeliest

@@ -61,19 +61,26 @@ def test_every_driver_function_is_named_as_exported() -> None:
 
 def test_storage_goes_back_once_with_its_last_array() -> None:
     released: list[str] = []
-    storage = Storage(cast(Any, None), 4096, 64, lambda: released.append("first"))
-    array = DeviceArray(storage, (4, 4))
+    array = DeviceArray(Storage(cast(Any, None), 4096, 64, lambda: released.append("freed")), (4, 4))
     view = array.rows(1, 3).reshape(8)
     assert view.address == 4096 + 16
-    del storage, array
+    del array
     gc.collect()
     assert released == []
-    view.storage.move(8192, owner=None)
-    assert released == ["first"]
-    assert view.address == 8192 + 16
     del view
     gc.collect()
-    assert released == ["first"]
+    assert released == ["freed"]
+
+
+def test_moved_storage_moves_its_views_and_never_frees_the_old_memory() -> None:
+    released: list[str] = []
+    array = DeviceArray(Storage(cast(Any, None), 4096, 64, lambda: released.append("freed")), (4, 4))
+    view = array.rows(1, 3)
+    array.storage.move(8192, owner=None)
+    assert (array.address, view.address) == (8192, 8192 + 16)
+    del array, view
+    gc.collect()
+    assert released == []
 
 
 def test_arrays_refuse_views_beyond_their_storage() -> None:
