@@ -8,19 +8,15 @@
 
 #include "csrc/base/text.h"
 #include "csrc/driver/driver.h"
+#include "csrc/hook/device_code.h"
 #include "csrc/hook/image_registry.h"
 #include "csrc/hook/resolve.h"
 #include "csrc/hook/settings.h"
 #include "csrc/layout/owner.h"
 
-#ifndef FOUNDRY_SM_TARGET
-#error "FOUNDRY_SM_TARGET says which device code this build carries: 80 or 90"
-#endif
 #ifndef FOUNDRY_VERSION
 #define FOUNDRY_VERSION "0.1.0"
 #endif
-#define FOUNDRY_TEXT_(x) #x
-#define FOUNDRY_TEXT(x) FOUNDRY_TEXT_(x)
 
 namespace foundry::hook {
 namespace {
@@ -39,8 +35,8 @@ const foundry_abi* base_table() {
   static const foundry_abi* const table = [] {
     layout::OwnerConfig config;
     config.owner = "hook";
-    config.build = FOUNDRY_VERSION " sm_" FOUNDRY_TEXT(FOUNDRY_SM_TARGET);
-    config.sm_target = FOUNDRY_SM_TARGET;
+    config.build = device_code().sm_target == 80 ? FOUNDRY_VERSION " sm_80" : FOUNDRY_VERSION " sm_90";
+    config.sm_target = device_code().sm_target;
     config.routes_ambient = true;
     config.journal = settings().journal;
     config.bind = &bind_driver;
@@ -134,15 +130,14 @@ bool fits(int device) noexcept {
       table->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) != CUDA_SUCCESS) {
     return false;  // the driver says why when the application's own call reaches it
   }
-  // sm_80 carries PTX for everything newer; sm_90 is machine code for 9.0 alone.
-  const int capability = major * 10 + minor;
-  const bool fit = FOUNDRY_SM_TARGET == 80 ? capability >= 80 : capability == FOUNDRY_SM_TARGET;
+  const int target = device_code().sm_target;
+  const bool fit = runs_on(target, major, minor);
   g_fits[device].store(fit ? Fit::yes : Fit::no, std::memory_order_relaxed);
   if (!fit) {
     contained("the check of the device", [&] {
       switch_off(format("its sm_%d build does not fit device %d, which has compute capability %d.%d; `foundry run` "
                         "chooses the build by the device, FOUNDRY_SM overrides it",
-                        FOUNDRY_SM_TARGET, device, major, minor));
+                        target, device, major, minor));
     });
   }
   return fit;
