@@ -33,10 +33,6 @@ class FileWriter {
   Status put(std::span<const RecordOf<S>> records) {
     return put_raw(S, std::as_bytes(records));
   }
-  template <Section S>
-  Status put(const std::vector<RecordOf<S>>& records) {
-    return put<S>(std::span<const RecordOf<S>>(records));
-  }
   Status put_raw(Section section, std::span<const std::byte> bytes);
 
   // One section at a time can be streamed; meanwhile put() is an error.
