@@ -202,6 +202,11 @@ void Pipeline::hurry(uint32_t graph) {
                         [&](const Built& built) { return built.graph == graph; });
 }
 
+void Pipeline::prefer(uint32_t graph) {
+  const std::lock_guard lock(mutex_);
+  if (graph < slots_.size() && slots_[graph].phase != Phase::unlisted) hurry(graph);
+}
+
 CUgraphExec Pipeline::ready(uint32_t graph) const {
   return graph < slots_.size() ? slots_[graph].exec.load(std::memory_order_acquire) : nullptr;
 }

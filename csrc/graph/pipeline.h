@@ -36,6 +36,7 @@ class Pipeline {
   void start_threads();
 
   Result<CUgraphExec> wait(uint32_t graph);
+  void prefer(uint32_t graph);
   CUgraphExec ready(uint32_t graph) const;
   Status wait_all();
   void cancel();

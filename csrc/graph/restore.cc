@@ -116,6 +116,7 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
 }
 
 Result<CUgraphExec> Restorer::wait(uint32_t graph) { return state_->pipeline->wait(graph); }
+void Restorer::prefer(uint32_t graph) { state_->pipeline->prefer(graph); }
 CUgraphExec Restorer::ready(uint32_t graph) const { return state_->pipeline->ready(graph); }
 Status Restorer::wait_all() { return state_->pipeline->wait_all(); }
 void Restorer::cancel() { state_->pipeline->cancel(); }

@@ -75,6 +75,8 @@ class Restorer {
   // Blocks until the graph is ready and moves it to the front of the work. The error names graph, node and kernel;
   // other graphs are not affected by it.
   Result<CUgraphExec> wait(uint32_t graph);
+  // Moves the graph to the front of the work, without waiting for it.
+  void prefer(uint32_t graph);
   // Never blocks: null while the graph is not ready, and when it failed.
   CUgraphExec ready(uint32_t graph) const;
   // Blocks until every graph is ready or has failed; the first error in order, if any.

@@ -1,0 +1,497 @@
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "csrc/graph/operands.h"
+#include "tests/unit/graph/fixture.h"
+
+namespace foundry::graph::testing {
+namespace {
+
+using archive::PointerClass;
+
+class RestoreTest : public GraphTest {
+ protected:
+  // Adds `count` graphs of one kernel node each, named "0", "1", ...
+  std::vector<uint32_t> add_graphs(int count) {
+    std::vector<uint32_t> indices;
+    for (int i = 0; i < count; ++i) {
+      CUgraph graph = new_graph();
+      add_scale(graph, 0x1000u + static_cast<uint64_t>(i));
+      indices.push_back(snapshot->add(graph, std::to_string(i)).value());
+    }
+    return indices;
+  }
+};
+
+TEST_F(RestoreTest, KernelNodesComeBackAsTheyWere) {
+  CUgraph graph = new_graph();
+  FakeNode* scale = add_scale(graph, 0xabcdef0123, 1.5f, 9);
+  scale->launch.gridDimX = 17;
+  scale->launch.sharedMemBytes = 70000;
+  scale->attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = -3;
+  FakeNode* pack = fake.add_kernel(graph, fake.kernel(math, kStruct), {});
+  pack->extra_buffer = words({1, 2, 3, 4, 5});
+  fake.add_edge(graph, scale, pack);
+
+  const FakeGraph& restored = round_trip(graph);
+  ASSERT_EQ(restored.nodes.size(), 2u);
+  EXPECT_EQ(restored.nodes[0]->kernel->name, kScale);
+  EXPECT_NE(restored.nodes[0]->kernel->library, &FakeDriver::of(math));  // from the archive's image
+  EXPECT_TRUE(restored.nodes[0]->kernel->library->preserved);
+  EXPECT_EQ(restored.nodes[0]->arguments, scale->arguments);
+  EXPECT_EQ(restored.nodes[0]->launch.gridDimX, 17u);
+  EXPECT_EQ(restored.nodes[0]->attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority, -3);
+  EXPECT_EQ(restored.nodes[1]->extra_buffer, pack->extra_buffer);
+  EXPECT_EQ(restored.edges.size(), 1u);
+  EXPECT_EQ(FakeDriver::of(restorer->ready(0)).flags, 9u);
+}
+
+TEST_F(RestoreTest, EdgesOfDifferentKindsKeepTheirData) {
+  CUgraph graph = new_graph();
+  std::vector<FakeNode*> nodes;
+  for (int i = 0; i < 6; ++i) nodes.push_back(add_plain(graph));
+  fake.add_edge(graph, nodes[0], nodes[1]);
+  fake.add_edge(graph, nodes[1], nodes[2], CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+  fake.add_edge(graph, nodes[2], nodes[3]);
+  fake.add_edge(graph, nodes[3], nodes[4], CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+  fake.add_edge(graph, nodes[4], nodes[5], CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+  const FakeGraph& restored = round_trip(graph);
+  ASSERT_EQ(restored.edges.size(), 5u);
+  for (const FakeEdge& edge : FakeDriver::of(graph).edges) {
+    const auto same = std::find_if(restored.edges.begin(), restored.edges.end(),
+                                   [&](const FakeEdge& other) { return other.from == edge.from && other.to == edge.to; });
+    ASSERT_NE(same, restored.edges.end());
+    EXPECT_EQ(same->data.from_port, edge.data.from_port) << edge.from;
+    EXPECT_EQ(same->data.type, edge.data.type) << edge.from;
+  }
+}
+
+TEST_F(RestoreTest, MemoryNodesComeBackAsTheyWere) {
+  snapshot->register_host_range({0x5000, 0x1000, "staging"});
+  CUgraph graph = new_graph();
+  CUDA_MEMCPY3D& copy = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = reinterpret_cast<void*>(0x5000);
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = 0x100000000;
+  copy.srcXInBytes = 4;
+  copy.srcPitch = 64;
+  copy.dstPitch = 128;
+  copy.WidthInBytes = 32;
+  copy.Height = 3;
+  copy.Depth = 1;
+  CUDA_MEMSET_NODE_PARAMS& set = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMSET)->set;
+  set = {0x200000000, 256, 0xdeadbeef, 4, 10, 5};
+  fake.add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY);
+  const FakeGraph& restored = round_trip(graph);
+  EXPECT_EQ(std::memcmp(&restored.nodes[0]->copy, &copy, sizeof copy), 0);
+  EXPECT_EQ(std::memcmp(&restored.nodes[1]->set, &set, sizeof set), 0);
+  EXPECT_EQ(restored.nodes[2]->type, CU_GRAPH_NODE_TYPE_EMPTY);
+}
+
+TEST_F(RestoreTest, ChildGraphsComeBack) {
+  CUgraph graph = new_graph();
+  FakeNode* node = fake.add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH);
+  node->child = std::make_unique<FakeGraph>();
+  add_scale(reinterpret_cast<CUgraph>(node->child.get()), 77);
+  const FakeGraph& restored = round_trip(graph);
+  ASSERT_EQ(restored.nodes.size(), 1u);
+  ASSERT_NE(restored.nodes[0]->child, nullptr);
+  EXPECT_EQ(restored.nodes[0]->child->nodes[0]->arguments[0], bytes_of(uint64_t{77}));
+}
+
+TEST_F(RestoreTest, OneEventPerIdentityOverAllGraphs) {
+  CUevent shared = new_event();
+  snapshot->name_event(shared, "done", CU_EVENT_DISABLE_TIMING);
+  std::vector<uint32_t> indices;
+  for (const char* name : {"a", "b"}) {
+    CUgraph graph = new_graph();
+    fake.add_node(graph, CU_GRAPH_NODE_TYPE_EVENT_RECORD)->event = shared;
+    indices.push_back(snapshot->add(graph, name).value());
+  }
+  restorer = restore(options(indices));
+  ASSERT_TRUE(restorer->wait_all().ok());
+  const CUevent event = restorer->event("done").value();
+  EXPECT_NE(event, shared);
+  for (const uint32_t index : indices) {
+    EXPECT_EQ(FakeDriver::of(restorer->ready(index)).graph->nodes[0]->event, event);
+  }
+  EXPECT_FALSE(restorer->event("other").ok());
+  EXPECT_FALSE(restorer->event("").ok());
+}
+
+TEST_F(RestoreTest, AttributesAreSetBeforeTheFirstNodeOnKernelAndFunction) {
+  CUgraph first = new_graph();
+  add_scale(first)->launch.sharedMemBytes = 1000;
+  CUgraph second = new_graph();
+  add_scale(second)->launch.sharedMemBytes = 90000;  // the fake refuses nodes above the function's maximum
+  const uint32_t a = snapshot->add(first, "a").value();
+  const uint32_t b = snapshot->add(second, "b").value();
+  restorer = restore(options({a, b}));
+  ASSERT_TRUE(restorer->wait_all().ok()) << restorer->wait_all().error().text;
+  FakeKernel* kernel = FakeDriver::of(restorer->ready(a)).graph->nodes[0]->kernel;
+  EXPECT_EQ(kernel->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], 90000);
+  EXPECT_EQ(kernel->function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], 90000);
+  EXPECT_EQ(fake.calls(std::string("get ") + kScale).size(), 3u);  // twice by this test, once for both graphs
+}
+
+TEST_F(RestoreTest, ClusterSizesFixedByTheCompilerAreNoError) {
+  fake.images["cluster"] = {{{"k", {{}, {{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 2}, {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 1},
+                                        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 1}}}}}, {}};
+  CUlibrary library = fake.load("cluster");
+  hook.add_library(library);
+  CUgraph graph = new_graph();
+  fake.add_kernel(graph, fake.kernel(library, "k"), {});
+  ASSERT_TRUE(snapshot->add(graph, "a").ok());
+  EXPECT_EQ(snapshot->tables().function_attributes.size(), 3u);
+  restorer = restore(options({0}));
+  EXPECT_TRUE(restorer->wait(0).ok());
+  restorer.reset();
+  fake.table().cuLibraryUnload(library);
+}
+
+TEST_F(RestoreTest, AParameterLayoutThatDiffersIsNamed) {
+  add_graphs(1);
+  fake.images["math"].functions[kScale].params[1].bytes = 8;
+  restorer = restore(options({0}));
+  const auto exec = restorer->wait(0);
+  ASSERT_FALSE(exec.ok());
+  EXPECT_EQ(exec.error().kind, ErrorKind::mismatch);
+  EXPECT_CONTAINS(exec.error().text, "graph 0, node 0 (kernel scale(float*, float, int)): its parameter 1 was recorded at "
+                                     "offset 8 with 4 bytes; here it has offset 8 and 8 bytes");
+  fake.images["math"].functions[kScale].params = {{0, 8}};
+  restorer.reset();
+  restorer = restore(options({0}));
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "here it does not exist");
+  fake.images["math"].functions[kScale].params = {{0, 8}, {8, 4}, {12, 4}, {16, 4}};
+  restorer.reset();
+  restorer = restore(options({0}));
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "more than the 3 parameters recorded");
+}
+
+TEST_F(RestoreTest, AFailedImageFailsOnlyItsGraphs) {
+  const std::vector<uint32_t> indices = add_graphs(2);
+  CUgraph plain = new_graph();
+  add_plain(plain);
+  const uint32_t healthy = snapshot->add(plain, "plain").value();
+  const auto healthy_images = provider();
+  RestoreOptions with = options({indices[0], healthy, indices[1]});
+  auto started = Restorer::start(fake.table(), snapshot->tables().view(),
+                                 [&](uint32_t index) -> Result<ImageBytes> {
+                                   if (index == 0) return Error{ErrorKind::corrupt, 0, "file images/00 is damaged"};
+                                   return healthy_images(index);
+                                 },
+                                 with);
+  restorer = std::move(started).value();
+  EXPECT_TRUE(restorer->wait(healthy).ok());
+  for (const uint32_t index : indices) {
+    const auto exec = restorer->wait(index);
+    ASSERT_FALSE(exec.ok());
+    EXPECT_EQ(exec.error().kind, ErrorKind::corrupt);
+    EXPECT_CONTAINS(exec.error().text, "graph " + std::to_string(index));
+    EXPECT_CONTAINS(exec.error().text, "images/00 is damaged");
+    EXPECT_EQ(restorer->ready(index), nullptr);
+  }
+  EXPECT_CONTAINS(restorer->wait_all().error().text, "graph 0");
+  EXPECT_EQ(restorer->stats().graphs_failed, 2u);
+  EXPECT_EQ(restorer->stats().graphs_ready, 1u);
+}
+
+TEST_F(RestoreTest, EveryFailingCallFailsTheGraph) {
+  CUgraph graph = new_graph();
+  FakeNode* node = add_scale(graph);
+  node->launch.sharedMemBytes = 90000;
+  node->attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = -1;
+  fake.add_edge(graph, node, fake.add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY));
+  fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMSET);
+  CUDA_MEMCPY3D& copy = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  fake.add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH)->child = std::make_unique<FakeGraph>();
+  CUevent event = new_event();
+  fake.add_node(graph, CU_GRAPH_NODE_TYPE_EVENT_RECORD)->event = event;
+  fake.add_node(graph, CU_GRAPH_NODE_TYPE_WAIT_EVENT)->event = event;
+  const auto index = snapshot->add(graph, "a");
+  ASSERT_TRUE(index.ok()) << index.error().text;
+  for (const char* call :
+       {"cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelGetFunction", "cuKernelSetAttribute", "cuFuncSetAttribute",
+        "cuGraphCreate", "cuGraphAddKernelNode", "cuGraphKernelNodeSetAttribute", "cuGraphAddEmptyNode",
+        "cuGraphAddMemsetNode", "cuGraphAddMemcpyNode", "cuGraphAddChildGraphNode", "cuGraphAddEventRecordNode",
+        "cuGraphAddEventWaitNode", "cuGraphAddDependencies", "cuGraphInstantiateWithFlags"}) {
+    fake.failures[call] = CUDA_ERROR_OUT_OF_MEMORY;
+    restorer = restore(options({index.value()}));
+    const auto exec = restorer->wait(index.value());
+    ASSERT_FALSE(exec.ok()) << call;
+    EXPECT_EQ(exec.error().kind, ErrorKind::out_of_memory) << call;
+    EXPECT_CONTAINS(exec.error().text, std::string(call) + " failed");
+    EXPECT_CONTAINS(exec.error().text, "graph a");
+    restorer.reset();
+    EXPECT_EQ(fake.live_execs, 0) << call;
+    fake.failures.clear();
+  }
+}
+
+TEST_F(RestoreTest, ModuleGlobalsAreWrittenAndArgumentsRebound) {
+  fake.images["globals"] = {{{kScale, {{{0, 8}, {8, 4}, {12, 4}}, {}}}}, {{"table", {1, 2, 3, 4, 5, 6, 7, 8}}, {"same", {9, 9}}}};
+  CUlibrary library = fake.load("globals");
+  hook.add_library(library);
+  auto& table = FakeDriver::of(library).globals["table"];
+  const auto address = reinterpret_cast<uint64_t>(table.data());
+  CUgraph graph = new_graph();
+  FakeNode* node = fake.add_kernel(graph, fake.kernel(library, kScale),
+                                   {bytes_of(address + 4), bytes_of(1.0f), bytes_of(1)});
+  auto& window = node->attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow;
+  window.base_ptr = table.data();
+  window.num_bytes = 8;
+  CUDA_MEMSET_NODE_PARAMS& set = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMSET)->set;
+  set.dst = address + 1;
+  CUDA_MEMCPY3D& copy = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = address + 2;
+  copy.dstDevice = 0x9000;
+  ASSERT_TRUE(snapshot->add(graph, "a").ok());
+
+  GraphTables& t = snapshot->tables();
+  t.module_globals.push_back({t.graphs_strings.add("table"), 0, 0, 8, 8, address});
+  t.module_globals.push_back({t.graphs_strings.add("same"), 0, 0, 2, UINT64_MAX, 0x77});
+  for (int i = 0; i < 8; ++i) t.global_content.push_back(std::byte{0});  // content of another global
+  for (int i = 0; i < 8; ++i) t.global_content.push_back(std::byte(0x40 + i));
+  const auto global = static_cast<uint32_t>(PointerClass::module_global);
+  t.pointers.push_back({address + 4, 0, 0, 0, 0, global, 0});
+  t.pointers.push_back({address, 0, 0, kAccessWindowOperand, 0, global, 0});
+  t.pointers.push_back({address + 1, 0, 1, kDestinationOperand, 0, global, 0});
+  t.pointers.push_back({address + 2, 0, 2, kSourceOperand, 0, global, 0});
+  t.pointers.push_back({0x9000, 0, 2, kDestinationOperand, 0, static_cast<uint32_t>(PointerClass::relocatable), 0});
+
+  RestoreOptions with = options({0});
+  with.relocations = {-0x1000};
+  restorer = restore(with);
+  const auto exec = restorer->wait(0);
+  ASSERT_TRUE(exec.ok()) << exec.error().text;
+  FakeGraph& restored = *FakeDriver::of(exec.value()).graph;
+  auto& here = restored.nodes[0]->kernel->library->globals["table"];
+  const auto moved = reinterpret_cast<uint64_t>(here.data());
+  EXPECT_NE(moved, address);
+  EXPECT_EQ(restorer->module_global(0).value(), moved);
+  EXPECT_EQ(here, (std::vector<uint8_t>{0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47}));
+  EXPECT_EQ(restored.nodes[0]->arguments[0], bytes_of(moved + 4));
+  EXPECT_EQ(restored.nodes[0]->arguments[1], bytes_of(1.0f));
+  EXPECT_EQ(restored.nodes[0]->attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.base_ptr, here.data());
+  EXPECT_EQ(restored.nodes[1]->set.dst, moved + 1);
+  EXPECT_EQ(restored.nodes[2]->copy.srcDevice, moved + 2);
+  EXPECT_EQ(restored.nodes[2]->copy.dstDevice, 0x8000u);
+  EXPECT_EQ(table[0], 1);  // the captured process's copy is not touched
+
+  // An archive whose pointers do not fit its arguments is refused, not patched.
+  restorer.reset();
+  t.pointers[0].value += 8;
+  restorer = restore(with);
+  EXPECT_EQ(restorer->wait(0).error().kind, ErrorKind::corrupt);
+  restorer.reset();
+  t.pointers[0].value -= 8;
+  restorer = restore(options({0}));
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "relocatable range 0, which was not registered");
+  restorer.reset();
+  t.module_globals[0].bytes = 7;
+  restorer = restore(with);
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "module variable table has 8 bytes here and 7 in the archive");
+  restorer.reset();
+  fake.table().cuLibraryUnload(library);
+}
+
+TEST_F(RestoreTest, LaunchWaitsAndLaunches) {
+  add_graphs(1);
+  restorer = restore(options({0}));
+  EXPECT_TRUE(restorer->launch(0, nullptr).ok());
+  EXPECT_EQ(FakeDriver::of(restorer->ready(0)).launches, 1);
+  fake.failures["cuGraphLaunch"] = CUDA_ERROR_LAUNCH_FAILED;
+  EXPECT_CONTAINS(restorer->launch(0, nullptr).error().text, "graph 0: cuGraphLaunch failed");
+}
+
+TEST_F(RestoreTest, ChecksItsArguments) {
+  CUgraph graph = new_graph();
+  fake.add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH)->child = std::make_unique<FakeGraph>();
+  ASSERT_TRUE(snapshot->add(graph, "a").ok());
+  const GraphView view = snapshot->tables().view();
+  EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({5})).error().text, "no graph of that index");
+  EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({1, 1})).error().text, "listed twice");
+  EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({0})).error().text, "child graph");
+  RestoreOptions without = options({1});
+  without.context = nullptr;
+  EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), without).error().text, "needs a CUDA context");
+  restorer = restore(options({1}));
+  EXPECT_EQ(restorer->wait(0).error().kind, ErrorKind::invalid);
+  EXPECT_EQ(restorer->wait(99).error().kind, ErrorKind::invalid);
+  EXPECT_EQ(restorer->ready(99), nullptr);
+  EXPECT_FALSE(restorer->module_global(0).ok());
+}
+
+// Stops the instantiating thread at the given graph until release() or the end of the test.
+class Gate {
+ public:
+  explicit Gate(FakeDriver& fake, const char* call) : fake_(fake) {
+    fake_.on_call = [this, call](const char* name) {
+      if (std::strcmp(name, call) != 0) return;
+      std::unique_lock lock(mutex_);
+      ++arrived_;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return open_; });
+    };
+  }
+  void wait_for_arrivals(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return arrived_ >= count; });
+  }
+  int arrived() {
+    const std::lock_guard lock(mutex_);
+    return arrived_;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  FakeDriver& fake_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0;
+  bool open_ = false;
+};
+
+std::vector<uint64_t> order_of_execs(FakeDriver& fake) {
+  std::vector<uint64_t> order;
+  for (const std::string& text : fake.calls("exec ")) order.push_back(std::stoull(text.substr(5)));
+  return order;
+}
+
+TEST_F(RestoreTest, FollowsTheGivenOrder) {
+  add_graphs(6);
+  restorer = restore(options({4, 1, 5, 0}));
+  ASSERT_TRUE(restorer->wait_all().ok());
+  EXPECT_EQ(order_of_execs(fake), (std::vector<uint64_t>{0x1004, 0x1001, 0x1005, 0x1000}));
+  EXPECT_EQ(restorer->ready(2), nullptr);
+  const RestoreStats stats = restorer->stats();
+  EXPECT_EQ(stats.graphs_ready, 4u);
+  EXPECT_EQ(stats.functions, 1u);
+  EXPECT_EQ(stats.images, 1u);
+  EXPECT_EQ(stats.nodes, 4u);
+  EXPECT_GT(stats.total_ms, 0.0);
+  EXPECT_GE(stats.total_ms, stats.first_ready_ms);
+}
+
+TEST_F(RestoreTest, APreferredGraphComesNext) {
+  const std::vector<uint32_t> indices = add_graphs(40);
+  Gate gate(fake, "cuGraphInstantiateWithFlags");
+  RestoreOptions with = options(indices);
+  with.queue_limit = 2;
+  restorer = restore(with);
+  gate.wait_for_arrivals(1);
+  restorer->prefer(39);
+  gate.open();
+  ASSERT_TRUE(restorer->wait_all().ok());
+  const std::vector<uint64_t> order = order_of_execs(fake);
+  const auto place = std::find(order.begin(), order.end(), 0x1000 + 39) - order.begin();
+  EXPECT_LE(place, 4);  // behind the one in hand and those that were built
+}
+
+TEST_F(RestoreTest, TheQueueIsBounded) {
+  const std::vector<uint32_t> indices = add_graphs(40);
+  Gate gate(fake, "cuGraphInstantiateWithFlags");
+  RestoreOptions with = options(indices);
+  with.queue_limit = 3;
+  with.build_threads = 2;
+  restorer = restore(with);
+  gate.wait_for_arrivals(1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  int most = 0;
+  while (std::chrono::steady_clock::now() < deadline) most = std::max(most, fake.live_graphs - static_cast<int>(graphs.size()));
+  EXPECT_LE(most, 4);  // one in hand
+  EXPECT_GE(most, 3);
+  gate.open();
+  EXPECT_TRUE(restorer->wait_all().ok());
+}
+
+TEST_F(RestoreTest, CancelFailsWhatIsNotReady) {
+  const std::vector<uint32_t> indices = add_graphs(20);
+  Gate gate(fake, "cuGraphInstantiateWithFlags");
+  restorer = restore(options(indices));
+  gate.wait_for_arrivals(1);
+  std::thread waiter([&] {
+    const auto exec = restorer->wait(19);
+    ASSERT_FALSE(exec.ok());
+    EXPECT_EQ(exec.error().kind, ErrorKind::state);
+  });
+  std::thread canceller([&] { restorer->cancel(); });
+  waiter.join();
+  gate.open();
+  canceller.join();
+  EXPECT_EQ(fake.live_graphs, static_cast<int>(graphs.size()));
+  EXPECT_TRUE(restorer->wait(0).ok());  // the one in hand was finished
+  EXPECT_EQ(restorer->wait(18).error().kind, ErrorKind::state);
+  EXPECT_FALSE(restorer->wait_all().ok());
+  restorer->cancel();
+}
+
+TEST_F(RestoreTest, CancelWakesThoseWhoWaitForImages) {
+  const std::vector<uint32_t> indices = add_graphs(3);
+  Gate gate(fake, "cuLibraryLoadData");
+  restorer = restore(options(indices));
+  gate.wait_for_arrivals(1);
+  std::thread canceller([&] { restorer->cancel(); });
+  EXPECT_FALSE(restorer->wait(2).ok());
+  gate.open();
+  canceller.join();
+  EXPECT_FALSE(restorer->wait_all().ok());
+}
+
+TEST_F(RestoreTest, ImagesAreLoadedInOrderOfFirstUseAndOnlyThose) {
+  fake.images["unused"] = {{{"other", {{}, {}}}}, {}};
+  CUlibrary unused = fake.load("unused");
+  hook.add_library(unused);
+  CUgraph other = new_graph();
+  fake.add_kernel(other, fake.kernel(unused, "other"), {});
+  CUgraph plain = new_graph();
+  add_plain(plain);
+  CUgraph scale = new_graph();
+  add_scale(scale);
+  ASSERT_TRUE(snapshot->add(other, "other").ok());
+  ASSERT_TRUE(snapshot->add(plain, "plain").ok());
+  ASSERT_TRUE(snapshot->add(scale, "scale").ok());
+  fake.log.clear();
+  RestoreOptions with = options({2, 1});
+  with.image_threads = 1;
+  restorer = restore(with);
+  ASSERT_TRUE(restorer->wait_all().ok());
+  EXPECT_EQ(fake.calls("load "), (std::vector<std::string>{"load math", "load misc"}));
+  restorer.reset();
+  const auto log = fake.calls("");
+  EXPECT_EQ(std::vector<std::string>(log.end() - 4, log.end()),
+            (std::vector<std::string>{"destroy exec", "destroy exec", "unload", "unload"}));
+  fake.table().cuLibraryUnload(unused);
+}
+
+TEST_F(RestoreTest, ManyThreadsManyGraphs) {
+  const std::vector<uint32_t> indices = add_graphs(200);
+  RestoreOptions with = options(indices);
+  with.build_threads = 3;
+  restorer = restore(with);
+  std::vector<std::thread> waiters;
+  for (int t = 0; t < 4; ++t) {
+    waiters.emplace_back([&, t] {
+      for (size_t i = static_cast<size_t>(t); i < indices.size(); i += 4) {
+        const auto exec = restorer->wait(indices[indices.size() - 1 - i]);
+        ASSERT_TRUE(exec.ok());
+        EXPECT_EQ(FakeDriver::of(exec.value()).graph->nodes[0]->arguments[0],
+                  bytes_of(0x1000 + static_cast<uint64_t>(indices.size() - 1 - i)));
+      }
+    });
+  }
+  for (std::thread& waiter : waiters) waiter.join();
+}
+
+}  // namespace
+}  // namespace foundry::graph::testing
