@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -178,7 +179,7 @@ class MiniEngine:
     def capture_all(self) -> None:
         """Makes a graph for every batch size, largest first."""
         for batch in sorted(self.config.batch_sizes, reverse=True):
-            self.graphs[batch] = self.capture(f"decode/{batch}", batch, lambda n=batch: self.forward(n))  # type: ignore[misc]
+            self.graphs[batch] = self.capture(f"decode/{batch}", batch, partial(self.forward, batch))
 
     # --- serving
 

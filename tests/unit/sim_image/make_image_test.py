@@ -46,6 +46,20 @@ def test_built_images_have_the_stated_entries() -> None:
     assert Path(os.environ["ASSORTED_SM80"]).read_bytes()[:4] == b"\x7fELF"
 
 
+def test_build_compiles_for_each_architecture(tmp_path: Path) -> None:
+    output = tmp_path / "x.fatbin"
+    source = "csrc/sim/image/kernels/assorted.cc"
+    assert make_image.main(["build", "--output", str(output), "--elf", "80", "--elf", "90", source]) == 0
+    data = output.read_bytes()
+    assert data.count(b"\x7fELF") == 2
+    size = struct.unpack_from("<Q", data, 16 + 8)[0]
+    first, second = data[16 + 64 : 16 + 64 + size], data[16 + 64 + size + 64 :]
+    assert first != second, "FOUNDRY_SIM_ARCH differs"
+    again = tmp_path / "y.fatbin"
+    make_image.main(["build", "--output", str(again), "--elf", "80", "--elf", "90", source])
+    assert again.read_bytes() == data, "equal input gives equal bytes"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
