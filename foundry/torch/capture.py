@@ -1,0 +1,121 @@
+"""Captures with PyTorch's own CUDAGraph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from foundry.torch.pools import ZonePools
+
+
+class TorchGraph:
+    """A graph that PyTorch captured."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Any, device: int, kept: bool) -> None:
+        self.outputs = outputs
+        self.replay: Callable[[], None] = graph.replay
+        self._graph = graph
+        self._device = device
+        # Without keep_graph PyTorch instantiates at the end of the capture.
+        self._ready = not kept
+
+    def raw(self) -> int:
+        """The CUgraph, as long as this object lives."""
+        return int(self._graph.raw_cuda_graph())
+
+    def instantiate(self) -> None:
+        """Makes it replayable; does nothing the second time."""
+        if not self._ready:
+            self._graph.instantiate()
+            self._ready = True
+
+    def generator_increment(self) -> int:
+        """By how much a replay advances the default generator's offset; replays once to see it.
+
+        A graph that draws random numbers registers the generator's state with PyTorch, which moves the offset on
+        with every replay. Nothing tells the increment beforehand.
+        """
+        self.instantiate()
+        generator = torch.cuda.default_generators[self._device]
+        before = int(generator.get_offset())
+        self.replay()
+        torch.cuda.synchronize(self._device)
+        increment = int(generator.get_offset()) - before
+        if increment:
+            generator.set_offset(before)
+        return increment
+
+
+class Capturer:
+    """Warm-up and capture on a side stream of one device. `pools` is asked for only when a capture uses a zone."""
+
+    def __init__(self, device: int, pools: Callable[[], ZonePools]) -> None:
+        self._device = device
+        self._pools = pools
+        self._stream = torch.cuda.Stream(device)
+        self._native_pool: Any = None
+
+    def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> TorchGraph:
+        """Warms up, then captures into the zone, or into a pool of PyTorch's own if there is no zone."""
+        self._warm_up(function, warmup)
+        if graphs_slot is not None:
+            pool = self._pools().graphs(graphs_slot)
+        else:
+            self._native_pool = self._native_pool or torch.cuda.graph_pool_handle()
+            pool = self._native_pool
+        kept = graphs_slot is not None
+        graph = torch.cuda.CUDAGraph(keep_graph=True) if kept else torch.cuda.CUDAGraph()
+        with _private_workspaces(), _announced():
+            try:
+                # thread_local: background restore threads may call the driver while this one captures.
+                with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                    outputs = function()
+            except BaseException:
+                # A capture that failed may have left its routing behind, and the pool would be refused ever after.
+                with suppress(RuntimeError):
+                    torch._C._cuda_endAllocateToPool(self._device, pool)
+                raise
+        return TorchGraph(graph, outputs, self._device, kept)
+
+    def _warm_up(self, function: Callable[[], Any], times: int) -> None:
+        if times <= 0:
+            return
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            for _ in range(times):
+                function()
+        current.wait_stream(self._stream)
+        torch.cuda.synchronize(self._device)
+
+
+@contextmanager
+def _private_workspaces() -> Iterator[None]:
+    """Workspaces of cuBLAS that the graph uses are allocated in the graph's pool, and by nobody else's call.
+
+    As PyTorch's own CUDA graph trees do. Their content then never matters: the graph writes it before it reads it.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Frees of zone memory are put off while the stream captures. Without a core loaded there are no zones."""
+    core = sys.modules.get("foundry._core")
+    if core is None:
+        yield
+        return
+    core.capture_delta(1)
+    try:
+        yield
+    finally:
+        core.capture_delta(-1)

@@ -1,0 +1,130 @@
+"""foundry.runtime.Runtime for PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from foundry.errors import unsupported
+from foundry.torch import settings
+from foundry.torch.capture import Capturer, TorchGraph
+
+if TYPE_CHECKING:
+    from foundry._core import Tensor
+    from foundry.torch.pools import ZonePools
+
+
+class TorchRuntime:
+    """PyTorch on its current CUDA device. One per process, since pools live as long as the process."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._device: int | None = None
+        self._zone_pools: ZonePools | None = None
+        self._capturer: Capturer | None = None
+        # Storages whose tensors were re-seated: their memory holds other anchors now.
+        self._retired: list[torch.UntypedStorage] = []
+
+    def device(self) -> int:
+        """PyTorch's current device; its context is current afterwards."""
+        problem = settings.problem()
+        if problem is not None:
+            raise unsupported(problem)
+        return self._index()
+
+    def _index(self) -> int:
+        if self._device is None:
+            torch.cuda.init()
+            self._device = torch.cuda.current_device()
+            torch.cuda.synchronize(self._device)
+        return self._device
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """PyTorch's version and what moves its allocations."""
+        return settings.fingerprint()
+
+    def _pools(self) -> ZonePools:
+        if self._zone_pools is None:
+            from foundry.torch.pools import ZonePools
+
+            self._zone_pools = ZonePools()
+        return self._zone_pools
+
+    def begin_zone(self, slot: int) -> None:
+        """Allocations of all threads come from the zone."""
+        self._pools().begin(self._index(), slot)
+
+    def end_zone(self, slot: int) -> None:
+        """The matching end; free segments go back."""
+        self._pools().end(slot)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether it is any torch.Tensor."""
+        return isinstance(value, torch.Tensor)
+
+    def describe(self, tensor: Any) -> Tensor:
+        """See tensors.describe."""
+        from foundry.torch import tensors
+
+        return tensors.describe(tensor)
+
+    def named_tensors(self, module: Any) -> Iterable[tuple[str, Any, bool]]:
+        """See tensors.named_tensors."""
+        from foundry.torch import tensors
+
+        return tensors.named_tensors(module)
+
+    def adopt(self, tensor: Tensor, owner: object) -> Any:
+        """See tensors.adopt."""
+        from foundry.torch import tensors
+
+        return tensors.adopt(tensor, self._index(), owner)
+
+    def alias(self, tensor: Tensor, base: Any) -> Any:
+        """See tensors.alias."""
+        from foundry.torch import tensors
+
+        return tensors.alias(tensor, base)
+
+    def reseat(self, aliases: list[Any], old_address: int, new_address: int, nbytes: int, owner: object) -> None:
+        """Points parameters, buffers and their registered aliases to the copy; the old storage is kept for ever."""
+        from foundry.torch import tensors
+
+        storage = tensors.over_memory(new_address, nbytes, self._index(), owner)
+        for tensor in aliases:
+            old = tensor.untyped_storage()
+            if old.data_ptr() != old_address:
+                raise unsupported(f"a tensor to re-seat from {old_address:#x} is at {old.data_ptr():#x} meanwhile")
+            self._retired.append(old)
+            tensors.point_to(tensor, storage)
+
+    def blocks(self) -> list[tuple[int, int, bool]]:
+        """Blocks of segments that lie in zones."""
+        from foundry import _core
+
+        found = []
+        for segment in torch.cuda.memory_snapshot():
+            if _core.in_zone(segment["address"]) is None:
+                continue
+            address = segment["address"]
+            for block in segment["blocks"]:
+                found.append((address, block["size"], block["state"] != "inactive"))
+                address += block["size"]
+        return found
+
+    def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> TorchGraph:
+        """See capture.Capturer."""
+        if self._capturer is None:
+            self._capturer = Capturer(self._index(), self._pools)
+        return self._capturer.capture(function, warmup, graphs_slot)
+
+    def current_stream(self) -> int:
+        """The current stream of the device."""
+        return int(torch._C._cuda_getCurrentRawStream(self._index()))
+
+    def synchronize(self) -> None:
+        """Waits for all work of the device."""
+        torch.cuda.synchronize(self._index())
