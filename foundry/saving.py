@@ -92,10 +92,7 @@ class SaveBackend:
                 f"tensor {anchor.name!r} at {tensor.address:#x} was not allocated in a phase: create it (or its copy) "
                 "inside `with session.phase(...)`, so that LOAD can put it at the same address"
             )
-        tensor.name = anchor.name
-        tensor.constant = not anchor.mutable
-        tensor.mutable = anchor.mutable
-        return tensor
+        return _as(tensor, name=anchor.name, constant=not anchor.mutable, mutable=anchor.mutable)
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """Captures, snapshots, instantiates. A graph that cannot be saved is native all the same."""
@@ -172,16 +169,14 @@ class SaveBackend:
                 saved = self._saver.write(staging, RANK, self._strict)
             with report.step("publish"):
                 staging.write_text(archive_json.NAME, self._manifest(saved, staging.path).dumps())
-                staging.publish()
+                report.warnings += staging.publish()
         except BaseException:
             staging.discard()
             raise
         report.outcome = "saved"
 
     def _add_output(self, tensor: Any) -> int:
-        described = self._runtime.describe(tensor)
-        described.output = True
-        return self._saver.add_tensor(described)
+        return self._saver.add_tensor(_as(self._runtime.describe(tensor), output=True))
 
     def _manifest(self, saved: _core.SaveReport, staging: str) -> archive_json.Manifest:
         report = self._report
@@ -220,3 +215,18 @@ class SaveBackend:
             _core.set_ambient(self._device, None)
             _core.seal(True)
             _core.release_quarantine()
+
+
+def _as(tensor: _core.Tensor, name: str = "", **flags: bool) -> _core.Tensor:
+    """What a runtime described, with a name and flags."""
+    return _core.Tensor(
+        name,
+        tensor.dtype,
+        tensor.item_bytes,
+        tensor.address,
+        tensor.sizes,
+        tensor.strides,
+        tensor.storage_address,
+        tensor.storage_bytes,
+        **flags,
+    )

@@ -239,6 +239,17 @@ class Tensor:
         self.constant, self.mutable, self.output, self.export = constant, mutable, output, export
         self.storage = -1
         self.anchor: int | None = None
+        self.frozen = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The real one is read-only for Python.
+        if self.__dict__.get("frozen"):
+            raise AttributeError(f"{name} cannot be set")
+        super().__setattr__(name, value)
+
+    def change(self, **values: Any) -> None:
+        """What only the core may do."""
+        self.__dict__.update(values)
 
     @property
     def nbytes(self) -> int:
@@ -281,10 +292,11 @@ class Staging:
         with open(path, "w") as file:
             file.write(text)
 
-    def publish(self) -> None:
+    def publish(self) -> list[str]:
         if os.path.exists(self.archive):
             shutil.rmtree(self.archive)
         os.rename(self.path, self.archive)
+        return []
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -317,8 +329,10 @@ class Saver:
         storages: dict[int, int] = {}
         anchors = {t.storage_address: i for i, t in reversed(list(enumerate(self.tensors))) if t.constant or t.mutable}
         for tensor in self.tensors:
-            tensor.storage = storages.setdefault(tensor.storage_address, len(storages))
-            tensor.anchor = anchors.get(tensor.storage_address) if tensor.output else None
+            tensor.change(
+                storage=storages.setdefault(tensor.storage_address, len(storages)),
+                anchor=anchors.get(tensor.storage_address) if tensor.output else None,
+            )
         zones, content = [], []
         for zone in process.zones.values():
             zones.append({"name": zone.name, "kind": zone.kind, "base": zone.base, "size": zone.size, "log": zone.log,
@@ -402,9 +416,9 @@ class Archive:
         self.zones = [ArchiveZone(**zone) for zone in document["zones"]]
         self.tensors = []
         for record in document["tensors"]:
-            storage, anchor = record.pop("storage"), record.pop("anchor")
+            storage, anchor, _ = record.pop("storage"), record.pop("anchor"), record.pop("frozen")
             tensor = Tensor(**record)
-            tensor.storage, tensor.anchor = storage, anchor
+            tensor.change(storage=storage, anchor=anchor)
             self.tensors.append(tensor)
         self.content = document["content"]
 

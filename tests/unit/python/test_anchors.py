@@ -220,7 +220,7 @@ def test_compare_names_both_addresses() -> None:
 
 def test_compare_sees_dtype_and_strides() -> None:
     here = tensor("w", 0x1000)
-    here.dtype = "int8"
+    here.change(dtype="int8")
     assert "is int8 here, uint8 in the archive" in compare([tensor("w", 0x1000)], {"w": here}, set()).differences[0]
     two = [fake_core.Tensor("w", "u8", 1, 0x1000, [2, 2], strides, 0x1000, 4) for strides in ([2, 1], [1, 2])]
     assert "strides [1, 2] here, [2, 1]" in compare([two[0]], {"w": two[1]}, set()).differences[0]

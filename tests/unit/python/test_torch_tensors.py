@@ -131,7 +131,7 @@ def test_cpu_tensor_is_named(world: World) -> None:
 def test_unknown_dtype(cpu: None) -> None:
     described = tensors.describe(torch.zeros(2))
     for name in ("float3", "nn", "a b"):
-        described.dtype = name
+        described.change(dtype=name)
         with pytest.raises(foundry.FoundryError, match=f"no dtype '{name}'"):
             tensors.adopt(described, 0, Owner())
 
