@@ -1,9 +1,11 @@
 #include "csrc/layout/pages.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "csrc/base/text.h"
 #include "csrc/layout/zones.h"
@@ -11,11 +13,15 @@
 namespace foundry::layout {
 namespace {
 
+// No streams: they would give the hook a constructor that sets up locales in every process.
 std::string own_maps() {
-  std::ifstream file("/proc/self/maps");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  std::string text;
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  char block[4096];
+  for (ssize_t got = 0; (got = read(file, block, sizeof block)) > 0;) text.append(block, static_cast<size_t>(got));
+  close(file);
+  return text;
 }
 
 // An error that keeps its cause and adds what could not be undone.
@@ -118,8 +124,10 @@ Status unmap_pages(const driver::Driver& driver, uint64_t address, uint64_t byte
 }
 
 std::string occupant(const std::string& maps, uint64_t base, uint64_t bytes) {
-  std::istringstream lines(maps);
-  for (std::string line; std::getline(lines, line);) {
+  for (size_t at = 0; at < maps.size();) {
+    const size_t stop = std::min(maps.find('\n', at), maps.size());
+    const std::string line = maps.substr(at, stop - at);
+    at = stop + 1;
     uint64_t begin = 0, end = 0;
     if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64, &begin, &end) != 2) continue;
     if (begin < base + bytes && base < end) return line;
