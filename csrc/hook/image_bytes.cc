@@ -90,7 +90,8 @@ Result<ImageExtent> elf_extent(const ReadImage& read) {
 }
 
 bool is_text(const unsigned char* bytes, size_t count) {
-  return std::all_of(bytes, bytes + count, [](unsigned char c) { return c >= 0x20 || (c >= '\t' && c <= '\r'); });
+  const auto readable = [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || (c >= '\t' && c <= '\r'); };
+  return std::all_of(bytes, bytes + count, readable);
 }
 
 Result<ImageExtent> ptx_extent(const ReadImage& read) {

@@ -111,6 +111,7 @@ Answer answer_dlsym(void* handle, const char* name, const void* caller) noexcept
 
 void* substitute(const char* name, void* found, int cuda_version, uint64_t flags) noexcept {
   if (!hooking() || name == nullptr || found == nullptr) return found;
+  if (object_of(found) == order().ours) return found;  // a driver that refers to its own symbols by name
   const DefaultStream wanted = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? DefaultStream::per_thread
                                                                                            : DefaultStream::legacy;
   // The newest spelling that the caller and this driver know, as the driver chooses it. Where the driver gave another one
