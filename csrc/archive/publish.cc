@@ -169,23 +169,25 @@ Result<Published> Publication::publish(std::string_view manifest_json) {
   FOUNDRY_TRY(sync(staging_.get(), staging_path_));
   step(PublishStep::manifest_written);
 
-  FOUNDRY_TRY(replace(report));
+  FOUNDRY_ASSIGN(const std::string old, replace());
   step(PublishStep::visible);
   open_ = false;
   flock(staging_.get(), LOCK_UN);
   if (Status synced = sync(parent_.get(), target_); !synced.ok()) {
     report.warnings.push_back("The archive is visible, but may not survive a power failure yet: " + synced.error().text);
   }
-  if (report.replaced) {
-    if (Status removed = remove_tree(parent_.get(), staging_name_); !removed.ok()) {
-      report.warnings.push_back("The previous archive is still at " + staging_path_ + ": " + removed.error().text);
+  report.replaced = !old.empty();
+  if (!old.empty()) {
+    if (Status removed = remove_tree(parent_.get(), old); !removed.ok()) {
+      report.warnings.push_back("The previous archive is still beside the new one, at " + old + ": " + removed.error().text);
     }
   }
   step(PublishStep::old_removed);
   return report;
 }
 
-Status Publication::replace(Published& report) {
+// Makes the staging directory the archive; returns the name that the previous archive has now, "" if there was none.
+Result<std::string> Publication::replace() {
   FOUNDRY_ASSIGN(const ParentLock lock, ParentLock::take(parent_.get(), target_));
   FOUNDRY_ASSIGN(const std::optional<DirectoryIdentity> now, identify(parent_.get(), target_name_, target_));
   if (now != existing_) return lost();
@@ -193,31 +195,30 @@ Status Publication::replace(Published& report) {
   const char* from = staging_name_.c_str();
   const char* to = target_name_.c_str();
   if (!existing_) {
-    if (options_.exchange && renameat2(parent, from, parent, to, RENAME_NOREPLACE) == 0) return success();
+    if (options_.exchange && renameat2(parent, from, parent, to, RENAME_NOREPLACE) == 0) return std::string();
     if (options_.exchange && errno == EEXIST) return lost();
     if (options_.exchange && !is_unsupported(errno)) return io_error("cannot rename the staging directory to", target_, errno);
     // A directory replaces nothing but an empty directory, and an archive is never empty.
-    if (renameat(parent, from, parent, to) == 0) return success();
+    if (renameat(parent, from, parent, to) == 0) return std::string();
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) return lost();
     return io_error("cannot rename the staging directory to", target_, errno);
   }
-  report.replaced = true;
-  if (!options_.exchange) return set_aside_and_rename(report);
+  if (!options_.exchange) return set_aside_and_rename();
   if (renameat2(parent, from, parent, to, RENAME_EXCHANGE) != 0) {
-    if (is_unsupported(errno)) return set_aside_and_rename(report);
+    if (is_unsupported(errno)) return set_aside_and_rename();
     if (errno == ENOENT) return lost();
     return io_error("cannot exchange the staging directory with", target_, errno);
   }
   // Without locks another SAVE may have come between the check above and the exchange.
   FOUNDRY_ASSIGN(const std::optional<DirectoryIdentity> replaced, identify(parent, staging_name_, staging_path_));
-  if (replaced == existing_) return success();
+  if (replaced == existing_) return staging_name_;
   if (renameat2(parent, from, parent, to, RENAME_EXCHANGE) != 0) return io_error("cannot put back", target_, errno);
   return lost();
 }
 
 // Two renames; a crash between them leaves the old archive whole under its .old name, from where restore_set_aside()
 // takes it back.
-Status Publication::set_aside_and_rename(Published& report) {
+Result<std::string> Publication::set_aside_and_rename() {
   const std::string aside = temporary_name(target_name_, kSetAsideMark);
   const int parent = parent_.get();
   if (renameat(parent, target_name_.c_str(), parent, aside.c_str()) != 0) {
@@ -232,11 +233,7 @@ Status Publication::set_aside_and_rename(Published& report) {
     if (!back) error.text += " The previous archive is at " + aside + " beside it.";
     return error;
   }
-  if (Status removed = remove_tree(parent, aside); !removed.ok()) {
-    report.warnings.push_back("The previous archive is still beside the new one, at " + aside + ": " + removed.error().text);
-  }
-  report.replaced = true;
-  return success();
+  return aside;
 }
 
 }  // namespace foundry::archive

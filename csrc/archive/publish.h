@@ -69,8 +69,8 @@ class Publication {
 
  private:
   Publication() = default;
-  Status replace(Published& report);
-  Status set_aside_and_rename(Published& report);
+  Result<std::string> replace();
+  Result<std::string> set_aside_and_rename();
   void step(PublishStep step) const;
   Error lost() const;
 

@@ -84,7 +84,9 @@ struct GraphRecord {
   uint32_t first_edge, edge_count;
   uint32_t flags;  // GraphFlags
   uint32_t reserved;
-  uint64_t generator_increment;  // philox offset a replay consumes
+  uint64_t generator_increment;  // philox offset a replay consumes; 0: draws no numbers
+  uint64_t generator_seed;       // address of the device word that kernels read the seed from, 0 if none
+  uint64_t generator_offset;     // address of the device word with the philox offset
 };
 
 struct NodeRecord {
