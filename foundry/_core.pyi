@@ -184,6 +184,12 @@ class Saver:
         """tree: JSON of the nesting, leaves index into tensors (as returned by add_tensor)."""
 
     def add_tensor(self, tensor: Tensor) -> int: ...
+    def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:
+        """The graph draws random numbers: finds the device words that hold these two values right now.
+
+        Raises FoundryError(kind="unsupported") where its arguments do not show exactly one word for each.
+        """
+
     def set_blocks(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
         """What the framework's allocator says of its segments: (address, bytes, active)."""
 
@@ -280,6 +286,9 @@ class Loader:
         """Until that graph can be launched; raises its error."""
 
     def launch(self, graph: int, stream: int) -> None: ...
+    def launch_random(self, graph: int, stream: int, seed: int, offset: int) -> None:
+        """Launches a graph that draws random numbers, with the generator's state as given."""
+
     def pin(self) -> None:
         """Memory that graphs use stays mapped even if its tensors are freed."""
 

@@ -1,5 +1,5 @@
 // Reading archives and restoring them into this process.
-#include "csrc/archive/publish.h"
+#include "csrc/archive/stale.h"
 #include "csrc/base/text.h"
 #include "csrc/python/bind.h"
 #include "csrc/session/loader.h"
@@ -199,6 +199,12 @@ void bind_load(py::module_& module) {
             unlocked([&] { return loader.launch(graph, reinterpret_cast<CUstream>(stream)); });
           },
           py::arg("graph"), py::arg("stream"))
+      .def(
+          "launch_random",
+          [](Loader& loader, uint32_t graph, uint64_t stream, uint64_t seed, uint64_t offset) {
+            unlocked([&] { return loader.launch_random(graph, reinterpret_cast<CUstream>(stream), seed, offset); });
+          },
+          py::arg("graph"), py::arg("stream"), py::arg("seed"), py::arg("offset"))
       .def("pin", [](Loader& loader) { unlocked([&] { return loader.pin(); }); })
       .def("stats", &Loader::stats)
       .def("close", [](Loader& loader) {

@@ -143,6 +143,12 @@ void bind_save(py::module_& module) {
           },
           py::arg("graph"), py::arg("tree"), py::arg("tensors"))
       .def(
+          "set_generator",
+          [](Saver& saver, uint32_t graph, uint64_t increment, uint64_t seed, uint64_t offset) {
+            unlocked([&] { return saver.set_generator(graph, increment, seed, offset); });
+          },
+          py::arg("graph"), py::arg("increment"), py::arg("seed"), py::arg("offset"))
+      .def(
           "set_blocks",
           [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
             std::vector<session::FrameworkBlock> list;

@@ -150,6 +150,20 @@ Status Loader::launch(uint32_t graph, CUstream stream) {
   return restorer->launch(graph, stream);
 }
 
+Status Loader::launch_random(uint32_t graph, CUstream stream, uint64_t seed, uint64_t offset) {
+  const auto graphs = archive_->graphs().graphs;
+  if (graph >= graphs.size() || (graphs[graph].flags & archive::kGraphUsesGenerator) == 0) {
+    return Error{ErrorKind::invalid, 0, format("graph %u draws no random numbers", graph)};
+  }
+  FOUNDRY_TRY(wait(graph));
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  // From pageable memory: the driver has copied both values when the calls return.
+  FOUNDRY_CU(process_.driver(), cuMemcpyHtoDAsync, graphs[graph].generator_seed, &seed, sizeof seed, stream);
+  FOUNDRY_CU(process_.driver(), cuMemcpyHtoDAsync, graphs[graph].generator_offset, &offset, sizeof offset, stream);
+  return launch(graph, stream);
+}
+
 Status Loader::pin() {
   const foundry_abi& abi = process_.abi();
   for (const TensorInfo& tensor : read_tensors(archive_->memory())) {

@@ -77,6 +77,8 @@ class Loader {
   Status start(std::vector<uint32_t> order);
   Status wait(uint32_t graph);
   Status launch(uint32_t graph, CUstream stream);
+  // Launches a graph that draws random numbers: the words its kernels read are written on the stream first.
+  Status launch_random(uint32_t graph, CUstream stream, uint64_t seed, uint64_t offset);
   Status pin();
   LoadStats stats() const;
   // Destroys graphs, then gives materialized memory back. Rebuilt zones stay while tensors live in them.

@@ -24,6 +24,8 @@ std::vector<GraphSummary> summarize(const graph::GraphView& view) {
     summary.edges = record.edge_count;
     summary.outputs = view.text(record.outputs);
     summary.generator_increment = record.generator_increment;
+    summary.generator_seed = record.generator_seed;
+    summary.generator_offset = record.generator_offset;
     for (const archive::NodeRecord& node : view.nodes.subspan(record.first_node, record.node_count)) {
       const graph::NodeTypeInfo* type = graph::node_type_info(node.type);
       summary.nodes_by_type[type != nullptr ? type->words : "unknown"] += 1;

@@ -27,6 +27,7 @@ struct GraphSummary {
   std::map<std::string, uint32_t> nodes_by_type;
   std::string outputs;
   uint64_t generator_increment = 0;
+  uint64_t generator_seed = 0, generator_offset = 0;  // addresses of the device words
 };
 // Graphs that were captured (child graphs are part of theirs).
 std::vector<GraphSummary> summarize(const graph::GraphView& view);
@@ -52,6 +53,9 @@ class Saver {
   Result<uint32_t> add_tensor(TensorInfo tensor) { return tensors_.add(std::move(tensor)); }
   // `tree`: JSON of the nesting; its leaves are tensor indices.
   Status set_outputs(uint32_t graph, std::string tree, std::vector<uint32_t> tensors);
+  // The graph draws from the framework's generator. Finds, among the addresses in its arguments, the device words that
+  // hold `seed` and `offset` now; the caller has just made the framework write these values there.
+  Status set_generator(uint32_t graph, uint64_t increment, uint64_t seed, uint64_t offset);
   void set_blocks(std::vector<FrameworkBlock> blocks) { blocks_ = std::move(blocks); }
 
   // Once. With `strict` any graph that would be left out is an error instead.
