@@ -6,7 +6,7 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import Any
 
 P = c_void_p  # handles and host pointers
@@ -435,6 +435,3 @@ def _pack(arguments: Sequence[Any]) -> ctypes.Array[ctypes.c_char]:
         data += bytes(-len(data) % ctypes.alignment(argument))
         data += bytes(argument)
     return ctypes.create_string_buffer(bytes(data), len(data))
-
-
-__all__ = ["CAPTURE_RELAXED", "CAPTURE_THREAD_LOCAL", "Driver", "DriverError", "c_float"]
