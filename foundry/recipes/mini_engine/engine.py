@@ -24,7 +24,8 @@ from foundry.recipes.mini_engine.model import Buffers, Model, ModelConfig, StepO
 class Replayable(Protocol):
     """A captured or restored graph."""
 
-    outputs: Any
+    @property
+    def outputs(self) -> Any: ...
 
     def replay(self) -> None: ...
 
@@ -238,7 +239,10 @@ class MiniEngine:
         return produced
 
     def _choose(self, outputs: StepOutputs, rows: int, sampled: bool) -> list[int]:
-        return [int(token) for token in (outputs.sampled if sampled else outputs.tokens).to_list()[:rows]]
+        chosen = outputs.sampled if sampled else outputs.tokens
+        if chosen is None:
+            raise ValueError("this engine's forwards do not sample (ModelConfig.sampling)")
+        return [int(token) for token in chosen.to_list()[:rows]]
 
     @contextmanager
     def _pages(self, prompts: Sequence[Sequence[int]], steps: int) -> Iterator[list[list[int]]]:
