@@ -51,16 +51,23 @@ const Order& order() {
   return known;
 }
 
+// What a loaded object and its dependencies have by this name. A link_map becomes a handle by being opened: before, an
+// object that was there at start has no list to search. The vdso has no path and is passed over.
+void* found_in(const link_map* object, const char* symbol) {
+  const bool program = object == order().program;
+  if (!program && std::strchr(object->l_name, '/') == nullptr) return nullptr;
+  void* const handle = dlopen(program ? nullptr : object->l_name, RTLD_NOLOAD | RTLD_LAZY);
+  void* const found = handle == nullptr ? nullptr : libc_dlsym()(handle, symbol);
+  if (found == nullptr) dlerror();  // not the application's
+  if (handle != nullptr) dlclose(handle);
+  return found;
+}
+
 // Whether an object from `first` on, but before this library, defines the symbol.
-bool defined_before_us(link_map* first, const char* symbol) {
-  for (link_map* at = first; at != nullptr && at != order().ours; at = at->l_next) {
-    // A link_map is what dlopen returns. Dependencies are searched too, hence the check where the symbol lies.
-    const void* found = next_dlsym()(at, symbol);
-    if (found == nullptr) {
-      dlerror();
-    } else if (object_of(found) == at) {
-      return true;
-    }
+bool defined_before_us(const link_map* first, const char* symbol) {
+  for (const link_map* at = first; at != nullptr && at != order().ours; at = at->l_next) {
+    const void* found = found_in(at, symbol);
+    if (found != nullptr && object_of(found) == at) return true;
   }
   return false;
 }
@@ -69,8 +76,8 @@ bool defined_before_us(link_map* first, const char* symbol) {
 // when nothing behind us in the global scope has the symbol.
 Answer answer_unseen(void* handle, Entry entry, const void* caller) {
   const char* symbol = row(entry).symbol;
-  const DlsymFunction real = next_dlsym();
-  const Answer keep_caller{reinterpret_cast<const void*>(real), 0};
+  const DlsymFunction real = libc_dlsym();
+  const Answer keep_caller{reinterpret_cast<const void*>(next_dlsym()), 0};
   link_map* const asking = object_of(caller);
   if (handle == RTLD_NEXT) {
     if (asking == nullptr || !order().before_us(asking)) return keep_caller;  // looks behind us only
@@ -80,7 +87,7 @@ Answer answer_unseen(void* handle, Entry entry, const void* caller) {
   if (defined_before_us(order().program, symbol)) return keep_caller;
   // A library opened with RTLD_LOCAL sees its own dependencies as well.
   if (handle == RTLD_DEFAULT && asking != nullptr && asking != order().program) {
-    void* found = real(asking, symbol);
+    void* found = found_in(asking, symbol);
     if (found != nullptr && object_of(found) != order().ours) {
       const bool replace = hooking() && in_libcuda(found) && lead(Route::dlsym, entry, found);
       return {replace ? handler(Route::dlsym, entry) : found, 1};

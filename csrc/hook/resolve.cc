@@ -61,19 +61,28 @@ void* loaded_libcuda() {
 
 }  // namespace
 
-DlsymFunction next_dlsym() noexcept {
+DlsymFunction libc_dlsym() noexcept {
   static std::atomic<DlsymFunction> known{nullptr};
   if (DlsymFunction function = known.load(std::memory_order_relaxed)) return function;
-  // Since glibc 2.34 it lies in libc, before in libdl.
+  // Since glibc 2.34 it lies in libc, before in libdl. With a version asked for, other interposers are passed over.
   void* found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-  if (found == nullptr) found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+  if (found == nullptr) found = quiet(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
   const auto function = reinterpret_cast<DlsymFunction>(found);
   known.store(function, std::memory_order_relaxed);
   return function;
 }
 
+DlsymFunction next_dlsym() noexcept {
+  static std::atomic<DlsymFunction> known{nullptr};
+  if (DlsymFunction function = known.load(std::memory_order_relaxed)) return function;
+  void* found = behind_us("dlsym");
+  const auto function = found == nullptr ? libc_dlsym() : reinterpret_cast<DlsymFunction>(found);
+  known.store(function, std::memory_order_relaxed);
+  return function;
+}
+
 void* behind_us(const char* symbol) noexcept {
-  const DlsymFunction lookup = next_dlsym();
+  const DlsymFunction lookup = libc_dlsym();
   return lookup == nullptr ? nullptr : quiet(lookup(RTLD_NEXT, symbol));
 }
 
@@ -88,7 +97,7 @@ bool is_libcuda_handle(const void* handle) noexcept {
 
 void* loaded_libcuda_symbol(const char* symbol) noexcept {
   return contained("the search for libcuda", static_cast<void*>(nullptr), [&]() -> void* {
-    const DlsymFunction lookup = next_dlsym();
+    const DlsymFunction lookup = libc_dlsym();
     void* library = lookup == nullptr ? nullptr : loaded_libcuda();
     return library == nullptr ? nullptr : quiet(lookup(library, symbol));
   });

@@ -12,10 +12,12 @@ namespace foundry::hook {
 
 using DlsymFunction = void* (*)(void* handle, const char* name);
 
-// dlsym behind ours: of another interposer, else of libc. Null only in a process without one.
+// The dlsym of libc, for the hook's own lookups.
+DlsymFunction libc_dlsym() noexcept;
+// The dlsym behind ours: that of another interposer where there is one, else of libc. Applications' lookups go there.
 DlsymFunction next_dlsym() noexcept;
 
-// The name that next_dlsym finds behind this library in the global scope, else null. Leaves dlerror() clear.
+// What has this name behind this library in the global scope, else null. Leaves dlerror() clear.
 void* behind_us(const char* symbol) noexcept;
 
 // Whether `address` lies in a file called libcuda.so, libcuda.so.1 or libcuda.so.<version>.
