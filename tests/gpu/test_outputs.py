@@ -1,0 +1,40 @@
+"""Outputs of restored graphs: nesting, types, aliasing and lifetime."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import PROGRAMS, Done, Runner
+
+PROGRAM = [str(PROGRAMS / "outputs.py")]
+
+
+@pytest.fixture(scope="module")
+def saved(shared_runner: Runner) -> Done:
+    return shared_runner.save(PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def loaded(shared_runner: Runner, saved: Done) -> Done:
+    assert saved.code == 0, saved.output
+    return shared_runner.load(PROGRAM)
+
+
+def test_native_outputs_are_right(saved: Done) -> None:
+    assert saved.code == 0, saved.output
+    assert saved.results["wrong"] == [] and saved.results["outcome"] == "saved"
+
+
+def test_output_that_cannot_be_kept_leaves_its_graph_out(saved: Done) -> None:
+    (sentence,) = saved.results["left_out"]["odd"]
+    assert "outputs[1] is a builtins.object" in sentence
+    assert list(saved.results["left_out"]) == ["odd"]
+
+
+def test_restored_outputs_are_right(loaded: Done) -> None:
+    assert loaded.code == 0, loaded.output
+    assert loaded.results["wrong"] == []
+    assert loaded.results["sources"] == {"all": "restored", "plain": "restored", "odd": "native"}
+
+
+def test_sessions_do_not_leak(loaded: Done) -> None:
+    assert loaded.results["session_gone"] is True

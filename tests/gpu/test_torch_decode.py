@@ -1,0 +1,60 @@
+"""The 28-layer decoder: 67 graphs saved under the hook, restored in a fresh process, equal in every bit."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Done, Runner
+
+PROGRAM = ["-m", "foundry.recipes.torch_decode"]
+GRAPHS = 67
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def saved(shared_runner: Runner) -> Done:
+    return shared_runner.save(PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def loaded(shared_runner: Runner, saved: Done) -> Done:
+    assert saved.code == 0, saved.output
+    return shared_runner.load(PROGRAM)
+
+
+def test_save(saved: Done) -> None:
+    assert saved.code == 0, saved.output
+    results = saved.results
+    assert results["graphs"] == GRAPHS and results["outcome"] == "saved"
+    assert results["report"]["left_out"] == {}
+    assert "libcuda_hook.so" in results["preload"]
+    assert results["report"]["nodes"] >= 28 * 8 * GRAPHS
+    print(saved.output)
+
+
+def test_native_replays_repeat_bit_for_bit(saved: Done) -> None:
+    """Else comparing bits with restored ones would mean nothing."""
+    assert saved.results["not_repeatable"] == []
+
+
+def test_archive_is_small(saved: Done) -> None:
+    assert saved.results["archive_bytes"] <= 40 * MIB
+
+
+def test_load_restores_everything_without_preload(loaded: Done) -> None:
+    assert loaded.code == 0, loaded.output
+    results = loaded.results
+    assert results["preload"] == "" and results["outcome"] == "restored"
+    assert results["report"]["restored"] == GRAPHS and results["not_restored"] == []
+    assert results["report"]["reseated"] == []
+    print(loaded.output)
+
+
+def test_every_output_is_equal(loaded: Done) -> None:
+    assert loaded.results["different"] == []
+    assert loaded.results["compared"] == GRAPHS * 2 * 2
+
+
+def test_steps_are_as_fast_as_native(loaded: Done) -> None:
+    """Restored and native graphs of one process, timed in turns."""
+    for row in loaded.results["step_ms"]:
+        assert row["ratio"] < 1.03, loaded.results["step_ms"]
