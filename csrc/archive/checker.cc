@@ -1,5 +1,6 @@
 #include "csrc/archive/checker.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -108,6 +109,19 @@ Status validate_pair(const File& graphs, const File& memory) try {
     check.at(Section::pointers, i);
     check.index("target", pointers[i].target, Section::tensors, tensors.size());
     check.require((tensors[pointers[i].target].flags & (kConstant | kMutable)) != 0, "its target is no anchor tensor");
+  }
+  // LOAD writes through these addresses before every replay.
+  const auto zones = memory.section<Section::zones>();
+  auto in_zone = [&zones](uint64_t address) {
+    return address == 0 || std::any_of(zones.begin(), zones.end(), [address](const ZoneRecord& zone) {
+             return address >= zone.base && address + kGeneratorWordBytes <= zone.used_end;
+           });
+  };
+  const auto records = graphs.section<Section::graphs>();
+  for (size_t i = 0; i < records.size(); ++i) {
+    check.at(Section::graphs, i);
+    check.require(in_zone(records[i].generator_seed) && in_zone(records[i].generator_offset),
+                  "a word of its generator lies in no zone");
   }
   return success();
 } catch (Damage& damage) {

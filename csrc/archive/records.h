@@ -76,6 +76,7 @@ struct FunctionAttributeRecord {
 
 // A graph that the audit could not vouch for is left out: its records stay, nobody restores it.
 enum GraphFlags : uint32_t { kGraphIsChild = 1, kGraphUsesGenerator = 2, kGraphLeftOut = 4 };
+inline constexpr uint32_t kKnownGraphFlags = kGraphIsChild | kGraphUsesGenerator | kGraphLeftOut;
 
 struct GraphRecord {
   StringRef name;     // empty for a child graph
@@ -114,6 +115,7 @@ struct LaunchAttributeRecord {
 
 // CUDA_MEMCPY3D, device memory on both sides (or a registered host range, flags below).
 enum MemcpyFlags : uint32_t { kSourceIsHost = 1, kDestinationIsHost = 2 };
+inline constexpr uint32_t kKnownMemcpyFlags = kSourceIsHost | kDestinationIsHost;
 
 struct MemcpyRecord {
   uint64_t source, destination;
@@ -212,6 +214,7 @@ struct StorageRecord {
 };
 
 enum TensorFlags : uint32_t { kConstant = 1, kMutable = 2, kOutput = 4, kExport = 8 };
+inline constexpr uint32_t kKnownTensorFlags = kConstant | kMutable | kOutput | kExport;
 
 struct TensorRecord {
   StringRef name;   // anchors and exports; empty for outputs

@@ -11,7 +11,8 @@ namespace foundry::archive {
 // An error is of kind `corrupt` and names file, section, record and field.
 Status validate(const File& file);
 
-// What only both files of a rank together can show: indices from graphs into memory.
+// What only both files of a rank together can show: indices and generator words of graphs point into memory that the
+// archive knows.
 Status validate_pair(const File& graphs, const File& memory);
 
 // Bounds that validation enforces beside the table's limits.
@@ -23,6 +24,7 @@ inline constexpr uint32_t kMostBlockThreads = 1024;
 inline constexpr uint32_t kMostAttributes = 256;             // ids are below, and so is their number on one node
 inline constexpr uint32_t kDeepestChildGraph = 32;
 inline constexpr uint64_t kMostExpandedNodes = 1ull << 26;   // of one graph, child graphs included
+inline constexpr uint64_t kGeneratorWordBytes = 8;           // seed and offset of a generator
 inline constexpr uint32_t kMostDims = 64;
 inline constexpr uint32_t kMostItemBytes = 64;
 

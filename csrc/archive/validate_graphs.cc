@@ -145,7 +145,7 @@ class GraphsValidator {
     for (size_t i = 0; i < copies.size(); ++i) {
       const MemcpyRecord& copy = copies[i];
       check_.at(Section::memcpys, i);
-      check_.require((copy.flags & ~uint32_t{kSourceIsHost | kDestinationIsHost}) == 0, "its flags are unknown");
+      check_.require((copy.flags & ~kKnownMemcpyFlags) == 0, "its flags are unknown");
       check_.reserved(copy.reserved);
       copy_side("the source", copy.source, copy.source_x, copy.source_y, copy.source_z, copy.source_pitch, copy.source_height, copy);
       copy_side("the destination", copy.destination, copy.destination_x, copy.destination_y, copy.destination_z,
@@ -207,8 +207,10 @@ class GraphsValidator {
       check_.text("name", graph.name);
       check_.text("outputs", graph.outputs, kMostTextBytes);
       count(texts, graph.outputs.bytes, Section::graphs_strings);
-      check_.require((graph.flags & ~uint32_t{kGraphIsChild | kGraphUsesGenerator}) == 0, "its flags are unknown");
+      check_.require((graph.flags & ~kKnownGraphFlags) == 0, "its flags are unknown");
       check_.reserved(graph.reserved);
+      check_.addresses("generator_seed", graph.generator_seed, kGeneratorWordBytes);
+      check_.addresses("generator_offset", graph.generator_offset, kGeneratorWordBytes);
       if ((graph.flags & kGraphIsChild) == 0) {
         check_.name("name", graph.name);
         check_.require(names.insert(file_.view(graph.name)).second, "another graph has the same name");

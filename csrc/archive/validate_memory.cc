@@ -147,14 +147,13 @@ class MemoryValidator {
   }
 
   void tensors() {
-    constexpr uint32_t kKnown = kConstant | kMutable | kOutput | kExport;
     boost::unordered_flat_set<std::string_view> anchors, exports;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const TensorRecord& tensor = tensors_[i];
       check_.at(Section::tensors, i);
       check_.text("name", tensor.name);
       check_.name("dtype", tensor.dtype);
-      check_.require((tensor.flags & ~kKnown) == 0 && tensor.flags != 0, "its flags are unknown");
+      check_.require((tensor.flags & ~kKnownTensorFlags) == 0 && tensor.flags != 0, "its flags are unknown");
       const uint32_t anchor = tensor.flags & (kConstant | kMutable);
       check_.require(anchor != (kConstant | kMutable), "it is constant and mutable");
       if (anchor != 0) {

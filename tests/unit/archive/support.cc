@@ -69,9 +69,9 @@ GraphsContent::GraphsContent() {
            {kNodeKernel, 1}, {kNodeGraph, 2},  {kNodeEmpty, kNone}, {kNodeKernel, 1}};
   edges = {{0, 1, 0, 0, 0, {}}, {1, 2, 1, 0, 1, {}}, {2, 3, 0, 0, 0, {}}, {0, 1, 0, 0, 0, {}}, {1, 2, 0, 0, 0, {}}, {2, 3, 0, 0, 0, {}}};
   graphs = {
-      {strings.add("decode/1"), strings.add("[0, 1]"), 0, 4, 0, 3, kGraphUsesGenerator, 0, 8},
-      {strings.add("decode/2"), strings.add("[2]"), 4, 4, 3, 3, 0, 0, 0},
-      {{}, {}, 8, 1, 6, 0, kGraphIsChild, 0, 0},
+      {strings.add("decode/1"), strings.add("[0, 1]"), 0, 4, 0, 3, kGraphUsesGenerator, 0, 8, 0x140000000200, 0x140000000208},
+      {strings.add("decode/2"), strings.add("[2]"), 4, 4, 3, 3, 0, 0, 0, 0, 0},
+      {{}, {}, 8, 1, 6, 0, kGraphIsChild, 0, 0, 0, 0},
   };
   for (int i = 0; i < 16; ++i) global_content.push_back(static_cast<std::byte>(255 - i));
   module_globals = {

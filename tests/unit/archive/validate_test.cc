@@ -130,8 +130,10 @@ TEST(Validate, EveryWrongFieldOfAGraphsFile) {
           {"graphs", "nodes says", [](G& g) { g.graphs[0].node_count = 0xffffffff; }},
           {"graphs", "edges says", [](G& g) { g.graphs[1].edge_count = 4; }},
           {"graphs", "edges says", [](G& g) { g.graphs[0].first_edge = 0xffffffff; }},
-          {"graphs", "flags", [](G& g) { g.graphs[0].flags = 4; }},
+          {"graphs", "flags", [](G& g) { g.graphs[0].flags = 8; }},
           {"graphs", "reserved", [](G& g) { g.graphs[0].reserved = 1; }},
+          {"graphs", "generator_seed", [](G& g) { g.graphs[0].generator_seed = ~uint64_t{0}; }},
+          {"graphs", "generator_offset", [](G& g) { g.graphs[0].generator_offset = uint64_t{1} << 60; }},
           {"graphs", "cycle", [](G& g) { g.edges[2].to = 0; }},
           {"graphs", "cycle", [](G& g) { g.edges[0].to = 0; }},
           {"graphs", "contains itself", [](G& g) { g.nodes[8] = {kNodeGraph, 2}; g.pointers.clear(); }},
@@ -305,7 +307,7 @@ TEST(Validate, ChildGraphsMustNotExplode) {
   content.nodes.clear();
   content.graphs.clear();
   for (uint32_t i = 0; i < 1000; ++i) {
-    content.graphs.push_back({i == 0 ? content.strings.add("outer") : StringRef{}, {}, i, 1, 0, 0, i == 0 ? 0u : uint32_t{kGraphIsChild}, 0, 0});
+    content.graphs.push_back({i == 0 ? content.strings.add("outer") : StringRef{}, {}, i, 1, 0, 0, i == 0 ? 0u : uint32_t{kGraphIsChild}, 0, 0, 0, 0});
     content.nodes.push_back(i < 999 ? NodeRecord{kNodeGraph, i + 1} : NodeRecord{kNodeEmpty, kNone});
   }
   status = check(content, FileKind::graphs);
@@ -320,7 +322,7 @@ TEST(Validate, SharedRangesDoNotMultiplyTheWork) {
   content.nodes.assign(1 << 14, NodeRecord{kNodeEmpty, kNone});
   content.edges.clear();
   for (uint32_t i = 0; i < (1 << 13); ++i) {
-    content.graphs.push_back({content.strings.add("g" + std::to_string(i)), {}, 0, 1 << 14, 0, 0, 0, 0, 0});
+    content.graphs.push_back({content.strings.add("g" + std::to_string(i)), {}, 0, 1 << 14, 0, 0, 0, 0, 0, 0, 0});
   }
   const Status status = check(content, FileKind::graphs);
   ASSERT_FALSE(status.ok());
@@ -331,18 +333,23 @@ TEST(Validate, PairOfGraphsAndMemory) {
   TemporaryDirectory directory;
   MemoryContent().write(directory.fd(), "memory.fdry");
   const File memory = must(File::open(directory.fd(), "memory.fdry", FileKind::memory));
-  auto pair = [&](uint32_t target) {
+  int files = 0;
+  auto pair = [&](const std::function<void(GraphsContent&)>& change) {
     GraphsContent content;
-    content.pointers[0].target = target;
-    const std::string name = "graphs" + std::to_string(target);
+    change(content);
+    const std::string name = "graphs" + std::to_string(files++);
     content.write(directory.fd(), name);
     return validate_pair(must(File::open(directory.fd(), name, FileKind::graphs)), memory);
   };
-  EXPECT_TRUE(pair(0).ok());
-  EXPECT_TRUE(pair(1).ok());
-  EXPECT_FALSE(pair(2).ok()) << "an output is no anchor";
-  EXPECT_FALSE(pair(4).ok());
-  EXPECT_FALSE(pair(kNone).ok());
+  EXPECT_TRUE(pair([](GraphsContent&) {}).ok());
+  EXPECT_TRUE(pair([](GraphsContent& g) { g.pointers[0].target = 1; }).ok());
+  EXPECT_FALSE(pair([](GraphsContent& g) { g.pointers[0].target = 2; }).ok()) << "an output is no anchor";
+  EXPECT_FALSE(pair([](GraphsContent& g) { g.pointers[0].target = 4; }).ok());
+  EXPECT_FALSE(pair([](GraphsContent& g) { g.pointers[0].target = kNone; }).ok());
+  EXPECT_TRUE(pair([](GraphsContent& g) { g.graphs[0].generator_seed = g.graphs[0].generator_offset = 0; }).ok());
+  const Status outside = pair([](GraphsContent& g) { g.graphs[0].generator_offset = 0x7f0000000000; });
+  ASSERT_FALSE(outside.ok());
+  EXPECT_THAT(outside.error().text, HasSubstr("generator"));
 }
 
 // Random changes with right hashes: validation must answer, and what it accepts must be safe to walk.
