@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
@@ -52,10 +53,14 @@ int main(int argc, char** argv) {
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(126);
     raise(SIGSTOP);
-    // What is preloaded is for the command, not for this program.
+    personality(ADDR_NO_RANDOMIZE);  // the heap grows alike in every run
+    // What is preloaded is for the command, not for this program. Without it the environment is as large all the same.
     const char* preload = getenv("TRACE_PRELOAD");
+    const char* idle = getenv("TRACE_IDLE");
     if (preload != NULL) setenv("LD_PRELOAD", preload, 1);
+    if (idle != NULL) setenv("LD_PRELOAX", idle, 1);
     unsetenv("TRACE_PRELOAD");
+    unsetenv("TRACE_IDLE");
     execvp(argv[2], argv + 2);
     _exit(127);
   }
