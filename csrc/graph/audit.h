@@ -1,6 +1,7 @@
-// Pointer audit: classifies every word of every graph's nodes that is a device or registered host address.
+// Pointer audit: classifies every word of every graph's nodes that is a device or pinned host address.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@
 namespace foundry::graph {
 
 struct AuditInput {
-  GraphView graphs;  // `module_globals` filled in with the addresses of this process
+  GraphView graphs;  // `module_globals` holds the variables of this process, with their addresses
   const MemoryMap* memory = nullptr;
   std::span<const NamedRange> host_ranges;         // PointerRecord::target of class `host`
   std::span<const NamedRange> relocatable_ranges;  // PointerRecord::target of class `relocatable`
@@ -22,7 +23,7 @@ struct AuditInput {
 
 enum class FindingKind : uint32_t {
   dangling,        // inside a zone, where no live range is
-  unknown_device,  // device memory outside every zone that is no module global and no registered range
+  unknown_device,  // device memory outside every zone that is no module variable and in no registered range
   pinned_host,     // pinned host memory that was not registered
   unanchored,      // in a rebuilt zone, but no anchor covers it
 };
@@ -31,19 +32,32 @@ struct Finding {
   FindingKind kind;
   uint32_t graph;    // the captured graph; for a node of a child graph, the graph that holds it
   uint32_t pointer;  // index into AuditResult::pointers
-  std::string text;  // full sentence: graph, node, kernel, argument, value, nearest allocation, what to do
+  // What, where and what to do: graph, node, kernel, argument and offset, value, nearest allocation.
+  std::string text;
 };
+
+// A range (index into memory->ranges()) that nodes of a captured graph reach and LOAD must materialize.
+struct Root {
+  uint32_t graph;  // the captured graph, as in Finding
+  uint32_t range;
+  auto operator<=>(const Root&) const = default;
+};
+
+// Of one captured graph; further ones are counted only. A graph that has one is in question already.
+inline constexpr uint32_t kMostFindingsPerGraph = 32;
 
 struct AuditResult {
-  std::vector<archive::PointerRecord> pointers;  // in order of graph, node, parameter and offset
-  std::vector<Finding> findings;                 // in the same order
-  // Ranges of the memory map (indices, ascending) that graphs reach directly and LOAD must materialize.
-  std::vector<uint32_t> roots;
-  uint64_t words = 0;           // looked at
-  uint64_t distinct_words = 0;  // that the driver was asked about
+  // In order of graph, node, parameter and offset. Words that lie outside every zone and are nothing the driver knows
+  // are no pointers. Class of unknown device memory: `dangling`; of unregistered pinned memory: `host` with target kNone.
+  std::vector<archive::PointerRecord> pointers;
+  std::vector<Finding> findings;      // in the same order
+  uint64_t findings_not_listed = 0;   // beyond kMostFindingsPerGraph
+  std::vector<Root> roots;            // ascending, each once
+  uint64_t words = 0;  // looked at
+  uint64_t asked = 0;  // times the driver was asked about one
 };
 
-// What to do about a finding is the caller's decision. Errors: `driver` when the driver cannot be asked.
+// What to do about a finding is the caller's decision. Errors: `driver` if the driver cannot be asked about addresses.
 Result<AuditResult> audit(const driver::Driver& driver, const AuditInput& input);
 
 }  // namespace foundry::graph

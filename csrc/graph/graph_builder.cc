@@ -7,7 +7,6 @@
 #include "csrc/base/text.h"
 #include "csrc/graph/node_attributes.h"
 #include "csrc/graph/node_types.h"
-#include "csrc/graph/operands.h"
 
 namespace foundry::graph {
 
@@ -160,7 +159,7 @@ Status GraphBuilder::set_launch_attributes(CUgraphNode node, const KernelRecord&
     std::memcpy(&value, attribute.value, sizeof value);
     if (info->id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
       auto base = reinterpret_cast<uint64_t>(value.accessPolicyWindow.base_ptr);
-      FOUNDRY_TRY(rebind_operand(rebound, kAccessWindowOperand, base));
+      FOUNDRY_TRY(rebind_operand(rebound, archive::kPointerWindow, base));
       value.accessPolicyWindow.base_ptr = reinterpret_cast<void*>(base);
     }
     const CUresult code = c_.driver.cuGraphKernelNodeSetAttribute(node, info->id, &value);
@@ -176,8 +175,8 @@ Status GraphBuilder::add_memcpy(CUgraph into, uint32_t payload, Rebound rebound,
   const archive::MemcpyRecord& record = c_.view.memcpys[payload];
   uint64_t source = record.source;
   uint64_t destination = record.destination;
-  FOUNDRY_TRY(rebind_operand(rebound, kSourceOperand, source));
-  FOUNDRY_TRY(rebind_operand(rebound, kDestinationOperand, destination));
+  FOUNDRY_TRY(rebind_operand(rebound, archive::kPointerSource, source));
+  FOUNDRY_TRY(rebind_operand(rebound, archive::kPointerDestination, destination));
   CUDA_MEMCPY3D params{};
   if ((record.flags & archive::kSourceIsHost) != 0) {
     params.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -213,7 +212,7 @@ Status GraphBuilder::add_memcpy(CUgraph into, uint32_t payload, Rebound rebound,
 Status GraphBuilder::add_memset(CUgraph into, uint32_t payload, Rebound rebound, CUgraphNode& added) const {
   const archive::MemsetRecord& record = c_.view.memsets[payload];
   uint64_t destination = record.destination;
-  FOUNDRY_TRY(rebind_operand(rebound, kDestinationOperand, destination));
+  FOUNDRY_TRY(rebind_operand(rebound, archive::kPointerDestination, destination));
   CUDA_MEMSET_NODE_PARAMS params{};
   params.dst = destination;
   params.pitch = record.pitch;

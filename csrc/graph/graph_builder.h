@@ -50,7 +50,7 @@ class GraphBuilder {
   std::span<const archive::PointerRecord* const> rebound_of(uint32_t graph, uint32_t node) const;
   // What has to be added to the recorded value.
   Result<uint64_t> shift_of(const archive::PointerRecord& pointer) const;
-  // Shifts `word` if a pointer of the list stands for the operand (kSourceOperand, ...).
+  // Shifts `word` if a pointer of the list stands for the operand (archive::kPointerSource and the like).
   Status rebind_operand(std::span<const archive::PointerRecord* const> rebound, uint32_t operand, uint64_t& word) const;
 
   const Context c_;

@@ -49,7 +49,8 @@ Result<GraphReader::Shape> GraphReader::read_shape(CUgraph graph) const {
   boost::unordered_flat_map<CUgraphNode, uint32_t> index_of;
   index_of.reserve(node_count);
   for (uint32_t i = 0; i < node_count; ++i) {
-    FOUNDRY_CU(driver_, cuGraphNodeGetType, shape.nodes[i], &shape.types[i]);
+    static_assert(sizeof(CUgraphNodeType) == sizeof shape.types[i]);
+    FOUNDRY_CU(driver_, cuGraphNodeGetType, shape.nodes[i], reinterpret_cast<CUgraphNodeType*>(&shape.types[i]));
     index_of.emplace(shape.nodes[i], i);
   }
 
@@ -109,9 +110,9 @@ Result<uint32_t> GraphReader::read(CUgraph graph, const std::string& where, uint
 Result<NodeRecord> GraphReader::read_node(const Shape& shape, uint32_t index, const std::string& where,
                                           uint32_t depth) {
   const CUgraphNode node = shape.nodes[index];
-  const CUgraphNodeType type = shape.types[index];
+  const uint32_t type = shape.types[index];
   const NodeTypeInfo* info = node_type_info(type);
-  const std::string words = info != nullptr ? info->words : format("type %d", static_cast<int>(type));
+  const std::string words = info != nullptr ? info->words : format("type %u", type);
 
   Result<uint32_t> payload = kNone;
   if (info == nullptr || info->handling == NodeHandling::refused) {
@@ -139,7 +140,7 @@ Result<NodeRecord> GraphReader::read_node(const Shape& shape, uint32_t index, co
       default: break;  // an empty node has no payload
     }
   }
-  if (payload.ok()) return NodeRecord{static_cast<uint32_t>(type), payload.value()};
+  if (payload.ok()) return NodeRecord{type, payload.value()};
 
   std::string what = words;
   if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
@@ -160,7 +161,7 @@ Result<uint32_t> GraphReader::read_memset(CUgraphNode node) {
   return static_cast<uint32_t>(tables_.memsets.size() - 1);
 }
 
-Result<uint32_t> GraphReader::read_event(CUgraphNode node, CUgraphNodeType type) {
+Result<uint32_t> GraphReader::read_event(CUgraphNode node, uint32_t type) {
   CUevent event = nullptr;
   if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
     FOUNDRY_CU(driver_, cuGraphEventRecordNodeGetEvent, node, &event);

@@ -50,7 +50,7 @@ class GraphReader {
  private:
   struct Shape {  // of the graph at hand
     std::vector<CUgraphNode> nodes;
-    std::vector<CUgraphNodeType> types;
+    std::vector<uint32_t> types;  // CUgraphNodeType, or a value that this version's enum does not have
     std::vector<archive::EdgeRecord> edges;
   };
 
@@ -66,7 +66,7 @@ class GraphReader {
                               uint32_t host_flag, uint32_t& flags) const;
   Status check_host_extents(const archive::MemcpyRecord& record) const;
   Result<uint32_t> read_memset(CUgraphNode node);
-  Result<uint32_t> read_event(CUgraphNode node, CUgraphNodeType type);
+  Result<uint32_t> read_event(CUgraphNode node, uint32_t type);
   // "after kernel f(int), before kernel g(float*)": the nearest kernels along the edges.
   std::string neighbours(const Shape& shape, uint32_t index) const;
 

@@ -1,8 +1,8 @@
 #include "csrc/graph/kernels.h"
 
+#include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
 #include "csrc/graph/node_attributes.h"
-#include "csrc/graph/stopwatch.h"
 
 namespace foundry::graph {
 

@@ -4,8 +4,8 @@
 #include <exception>
 #include <string>
 
+#include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
-#include "csrc/graph/stopwatch.h"
 
 namespace foundry::graph {
 

@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/stopwatch.h"
 #include "csrc/driver/driver.h"
 #include "csrc/graph/graph_builder.h"
 #include "csrc/graph/libraries.h"
 #include "csrc/graph/restore.h"
-#include "csrc/graph/stopwatch.h"
 
 namespace foundry::graph {
 
@@ -61,6 +61,7 @@ class Pipeline {
   void instantiate_graphs();
   std::optional<uint32_t> next_to_build();
   std::optional<Built> next_to_instantiate();
+  double ms_since_start() const;
   void finish(uint32_t graph, Result<CUgraphExec> exec);  // mutex held
   void hurry(uint32_t graph);                             // mutex held
   // Fails what no thread has in hand; the threads fail the rest and end.
@@ -73,7 +74,7 @@ class Pipeline {
   Libraries& libraries_;
   const GraphBuilder& builder_;
   const RestoreOptions& options_;
-  const Stopwatch since_start_;
+  const Stopwatch start_;  // never lapped
 
   mutable std::mutex mutex_;
   std::condition_variable work_;  // for the building and instantiating threads

@@ -79,6 +79,16 @@ class GraphTest : public ::testing::Test {
   FakeNode* add_scale(CUgraph graph, uint64_t pointer = 0x1000, float factor = 2, int count = 3, Shown shown = Shown::both) {
     return fake.add_kernel(graph, fake.kernel(math, kScale), {bytes_of(pointer), bytes_of(factor), bytes_of(count)}, shown);
   }
+  // Adds `count` graphs of one kernel node each, named "0", "1", ...
+  std::vector<uint32_t> add_graphs(int count) {
+    std::vector<uint32_t> indices;
+    for (int i = 0; i < count; ++i) {
+      CUgraph graph = new_graph();
+      add_scale(graph, 0x1000u + static_cast<uint64_t>(i));
+      indices.push_back(snapshot->add(graph, std::to_string(i)).value());
+    }
+    return indices;
+  }
   FakeNode* add_plain(CUgraph graph) { return fake.add_kernel(graph, fake.kernel(misc, kPlain), {}); }
 
   // Images of the snapshot, by what the fake loaded them from.

@@ -1,10 +1,5 @@
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
-#include "csrc/graph/operands.h"
 #include "tests/unit/graph/fixture.h"
 
 namespace foundry::graph::testing {
@@ -12,19 +7,7 @@ namespace {
 
 using archive::PointerClass;
 
-class RestoreTest : public GraphTest {
- protected:
-  // Adds `count` graphs of one kernel node each, named "0", "1", ...
-  std::vector<uint32_t> add_graphs(int count) {
-    std::vector<uint32_t> indices;
-    for (int i = 0; i < count; ++i) {
-      CUgraph graph = new_graph();
-      add_scale(graph, 0x1000u + static_cast<uint64_t>(i));
-      indices.push_back(snapshot->add(graph, std::to_string(i)).value());
-    }
-    return indices;
-  }
-};
+class RestoreTest : public GraphTest {};
 
 TEST_F(RestoreTest, KernelNodesComeBackAsTheyWere) {
   CUgraph graph = new_graph();
@@ -260,10 +243,10 @@ TEST_F(RestoreTest, ModuleGlobalsAreWrittenAndArgumentsRebound) {
   for (int i = 0; i < 8; ++i) t.global_content.push_back(std::byte(0x40 + i));
   const auto global = static_cast<uint32_t>(PointerClass::module_global);
   t.pointers.push_back({address + 4, 0, 0, 0, 0, global, 0});
-  t.pointers.push_back({address, 0, 0, kAccessWindowOperand, 0, global, 0});
-  t.pointers.push_back({address + 1, 0, 1, kDestinationOperand, 0, global, 0});
-  t.pointers.push_back({address + 2, 0, 2, kSourceOperand, 0, global, 0});
-  t.pointers.push_back({0x9000, 0, 2, kDestinationOperand, 0, static_cast<uint32_t>(PointerClass::relocatable), 0});
+  t.pointers.push_back({address, 0, 0, archive::kPointerWindow, 0, global, 0});
+  t.pointers.push_back({address + 1, 0, 1, archive::kPointerDestination, 0, global, 0});
+  t.pointers.push_back({address + 2, 0, 2, archive::kPointerSource, 0, global, 0});
+  t.pointers.push_back({0x9000, 0, 2, archive::kPointerDestination, 0, static_cast<uint32_t>(PointerClass::relocatable), 0});
 
   RestoreOptions with = options({0});
   with.relocations = {-0x1000};
@@ -326,171 +309,6 @@ TEST_F(RestoreTest, ChecksItsArguments) {
   EXPECT_EQ(restorer->wait(99).error().kind, ErrorKind::invalid);
   EXPECT_EQ(restorer->ready(99), nullptr);
   EXPECT_FALSE(restorer->module_global(0).ok());
-}
-
-// Stops the instantiating thread at the given graph until release() or the end of the test.
-class Gate {
- public:
-  explicit Gate(FakeDriver& fake, const char* call) : fake_(fake) {
-    fake_.on_call = [this, call](const char* name) {
-      if (std::strcmp(name, call) != 0) return;
-      std::unique_lock lock(mutex_);
-      ++arrived_;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return open_; });
-    };
-  }
-  void wait_for_arrivals(int count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_ >= count; });
-  }
-  int arrived() {
-    const std::lock_guard lock(mutex_);
-    return arrived_;
-  }
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  FakeDriver& fake_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int arrived_ = 0;
-  bool open_ = false;
-};
-
-std::vector<uint64_t> order_of_execs(FakeDriver& fake) {
-  std::vector<uint64_t> order;
-  for (const std::string& text : fake.calls("exec ")) order.push_back(std::stoull(text.substr(5)));
-  return order;
-}
-
-TEST_F(RestoreTest, FollowsTheGivenOrder) {
-  add_graphs(6);
-  restorer = restore(options({4, 1, 5, 0}));
-  ASSERT_TRUE(restorer->wait_all().ok());
-  EXPECT_EQ(order_of_execs(fake), (std::vector<uint64_t>{0x1004, 0x1001, 0x1005, 0x1000}));
-  EXPECT_EQ(restorer->ready(2), nullptr);
-  const RestoreStats stats = restorer->stats();
-  EXPECT_EQ(stats.graphs_ready, 4u);
-  EXPECT_EQ(stats.functions, 1u);
-  EXPECT_EQ(stats.images, 1u);
-  EXPECT_EQ(stats.nodes, 4u);
-  EXPECT_GT(stats.total_ms, 0.0);
-  EXPECT_GE(stats.total_ms, stats.first_ready_ms);
-}
-
-TEST_F(RestoreTest, APreferredGraphComesNext) {
-  const std::vector<uint32_t> indices = add_graphs(40);
-  Gate gate(fake, "cuGraphInstantiateWithFlags");
-  RestoreOptions with = options(indices);
-  with.queue_limit = 2;
-  restorer = restore(with);
-  gate.wait_for_arrivals(1);
-  restorer->prefer(39);
-  gate.open();
-  ASSERT_TRUE(restorer->wait_all().ok());
-  const std::vector<uint64_t> order = order_of_execs(fake);
-  const auto place = std::find(order.begin(), order.end(), 0x1000 + 39) - order.begin();
-  EXPECT_LE(place, 4);  // behind the one in hand and those that were built
-}
-
-TEST_F(RestoreTest, TheQueueIsBounded) {
-  const std::vector<uint32_t> indices = add_graphs(40);
-  Gate gate(fake, "cuGraphInstantiateWithFlags");
-  RestoreOptions with = options(indices);
-  with.queue_limit = 3;
-  with.build_threads = 2;
-  restorer = restore(with);
-  gate.wait_for_arrivals(1);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-  int most = 0;
-  while (std::chrono::steady_clock::now() < deadline) most = std::max(most, fake.live_graphs - static_cast<int>(graphs.size()));
-  EXPECT_LE(most, 4);  // one in hand
-  EXPECT_GE(most, 3);
-  gate.open();
-  EXPECT_TRUE(restorer->wait_all().ok());
-}
-
-TEST_F(RestoreTest, CancelFailsWhatIsNotReady) {
-  const std::vector<uint32_t> indices = add_graphs(20);
-  Gate gate(fake, "cuGraphInstantiateWithFlags");
-  restorer = restore(options(indices));
-  gate.wait_for_arrivals(1);
-  std::thread waiter([&] {
-    const auto exec = restorer->wait(19);
-    ASSERT_FALSE(exec.ok());
-    EXPECT_EQ(exec.error().kind, ErrorKind::state);
-  });
-  std::thread canceller([&] { restorer->cancel(); });
-  waiter.join();
-  gate.open();
-  canceller.join();
-  EXPECT_EQ(fake.live_graphs, static_cast<int>(graphs.size()));
-  EXPECT_TRUE(restorer->wait(0).ok());  // the one in hand was finished
-  EXPECT_EQ(restorer->wait(18).error().kind, ErrorKind::state);
-  EXPECT_FALSE(restorer->wait_all().ok());
-  restorer->cancel();
-}
-
-TEST_F(RestoreTest, CancelWakesThoseWhoWaitForImages) {
-  const std::vector<uint32_t> indices = add_graphs(3);
-  Gate gate(fake, "cuLibraryLoadData");
-  restorer = restore(options(indices));
-  gate.wait_for_arrivals(1);
-  std::thread canceller([&] { restorer->cancel(); });
-  EXPECT_FALSE(restorer->wait(2).ok());
-  gate.open();
-  canceller.join();
-  EXPECT_FALSE(restorer->wait_all().ok());
-}
-
-TEST_F(RestoreTest, ImagesAreLoadedInOrderOfFirstUseAndOnlyThose) {
-  fake.images["unused"] = {{{"other", {{}, {}}}}, {}};
-  CUlibrary unused = fake.load("unused");
-  hook.add_library(unused);
-  CUgraph other = new_graph();
-  fake.add_kernel(other, fake.kernel(unused, "other"), {});
-  CUgraph plain = new_graph();
-  add_plain(plain);
-  CUgraph scale = new_graph();
-  add_scale(scale);
-  ASSERT_TRUE(snapshot->add(other, "other").ok());
-  ASSERT_TRUE(snapshot->add(plain, "plain").ok());
-  ASSERT_TRUE(snapshot->add(scale, "scale").ok());
-  fake.log.clear();
-  RestoreOptions with = options({2, 1});
-  with.image_threads = 1;
-  restorer = restore(with);
-  ASSERT_TRUE(restorer->wait_all().ok());
-  EXPECT_EQ(fake.calls("load "), (std::vector<std::string>{"load math", "load misc"}));
-  restorer.reset();
-  const auto log = fake.calls("");
-  EXPECT_EQ(std::vector<std::string>(log.end() - 4, log.end()),
-            (std::vector<std::string>{"destroy exec", "destroy exec", "unload", "unload"}));
-  fake.table().cuLibraryUnload(unused);
-}
-
-TEST_F(RestoreTest, ManyThreadsManyGraphs) {
-  const std::vector<uint32_t> indices = add_graphs(200);
-  RestoreOptions with = options(indices);
-  with.build_threads = 3;
-  restorer = restore(with);
-  std::vector<std::thread> waiters;
-  for (int t = 0; t < 4; ++t) {
-    waiters.emplace_back([&, t] {
-      for (size_t i = static_cast<size_t>(t); i < indices.size(); i += 4) {
-        const auto exec = restorer->wait(indices[indices.size() - 1 - i]);
-        ASSERT_TRUE(exec.ok());
-        EXPECT_EQ(FakeDriver::of(exec.value()).graph->nodes[0]->arguments[0],
-                  bytes_of(0x1000 + static_cast<uint64_t>(indices.size() - 1 - i)));
-      }
-    });
-  }
-  for (std::thread& waiter : waiters) waiter.join();
 }
 
 }  // namespace
