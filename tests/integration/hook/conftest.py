@@ -90,3 +90,19 @@ def run_python(script: str, env: dict[str, str], *arguments: str | Path) -> Any:
     done = run([sys.executable, "-c", prelude + script, *arguments], env)
     assert done.stderr == "", done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def sim() -> Path:
+    """Folder with the simulated driver."""
+    return product("SIM").parent
+
+
+@pytest.fixture(scope="session")
+def fatbin() -> Path:
+    return product("FATBIN")
+
+
+@pytest.fixture(scope="session")
+def elf_sm80() -> Path:
+    return product("ELF_SM80")
