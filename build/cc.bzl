@@ -108,9 +108,12 @@ def foundry_shared_library(
 
 def _static_runtime():
     # Bazel links with the C driver and adds -lstdc++ at the end, where -static-libstdc++ has no
-    # say: after the archive and --as-needed nothing is left for it.
-    return [
-        "-static-libgcc",
-        "-l:libstdc++.a",
-        "-Wl,--as-needed",
-    ]
+    # say: after the archive and --as-needed nothing is left for it. zig's runtime is static anyway.
+    return select({
+        "//build/zig:in_use": [],
+        "//conditions:default": [
+            "-static-libgcc",
+            "-l:libstdc++.a",
+            "-Wl,--as-needed",
+        ],
+    })

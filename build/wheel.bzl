@@ -5,6 +5,18 @@ load("@foundry_pythons//:defs.bzl", "PYTHONS")
 load(":py.bzl", "extension_for")
 load(":pythons.bzl", "VERSIONS")
 
+# Wheels are always made by the release compiler (as with --config=release), whatever the tests use.
+_RELEASE = {
+    "//build:platform_tag": "manylinux_2_28_x86_64",
+    "//command_line_option:extra_toolchains": ["//build/zig:toolchain"],
+}
+
+_release = transition(
+    implementation = lambda settings, attr: _RELEASE,
+    inputs = [],
+    outputs = _RELEASE.keys(),
+)
+
 def _wheel_impl(ctx):
     python = PYTHONS.get(ctx.attr.python)
     if not python:
@@ -48,6 +60,7 @@ def _wheel_impl(ctx):
 
 _wheel = rule(
     implementation = _wheel_impl,
+    cfg = _release,
     attrs = {
         "build_info": attr.label_list(allow_files = True, doc = "files with pins whose content is recorded"),
         "description": attr.label(allow_single_file = True, mandatory = True),

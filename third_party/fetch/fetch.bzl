@@ -55,6 +55,10 @@ def _wheels_impl(rctx):
             rctx.delete(entry)
     for folder in rctx.attr.executables:  # wheels do not always carry modes
         rctx.execute(["chmod", "-R", "+x", folder])
+    if rctx.attr.prepare:
+        result = rctx.execute(["bash"] + [rctx.path(file) for file in rctx.attr.prepare], timeout = 1800)
+        if result.return_code:
+            fail("{} failed:\n{}{}".format(rctx.attr.prepare[0], result.stdout, result.stderr))
     rctx.file("BUILD.bazel", rctx.read(rctx.attr.build_file))
 
 wheels_repository = repository_rule(
@@ -64,6 +68,7 @@ wheels_repository = repository_rule(
         "build_file": attr.label(mandatory = True),
         "executables": attr.string_list(doc = "folders whose files must be executable"),
         "pins": attr.label(mandatory = True),
+        "prepare": attr.label_list(doc = "a script that is run where the wheels were unpacked, and files that are its arguments"),
     },
     environ = _ENVIRON,
 )
@@ -116,7 +121,7 @@ debian_source_repository = repository_rule(
 def _fetch_impl(mctx):
     for module in mctx.modules:
         for tag in module.tags.wheels:
-            wheels_repository(name = tag.name, pins = tag.pins, build_file = tag.build_file, executables = tag.executables)
+            wheels_repository(name = tag.name, pins = tag.pins, build_file = tag.build_file, executables = tag.executables, prepare = tag.prepare)
         for tag in module.tags.site:
             site_repository(name = tag.name, pins = tag.pins, build_file = tag.build_file)
         for tag in module.tags.debian_source:
@@ -140,6 +145,7 @@ fetch = module_extension(
             "executables": attr.string_list(),
             "name": attr.string(mandatory = True),
             "pins": attr.label(mandatory = True),
+            "prepare": attr.label_list(),
         }),
     },
 )

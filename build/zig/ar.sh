@@ -1,0 +1,3 @@
+#!/bin/bash
+# The archiver of release builds.
+exec "$ZIG" ar "$@"
