@@ -116,7 +116,7 @@ TEST(Reach, FollowsPointersThroughMemoryAndStopsAtRebuiltZones) {
   memory[kAmbient + 0x2018] = 0x7f0012345678;           // host
   memory[kWeights] = kAmbient + 0x3000;                 // content of rebuilt zones is the engine's business
   const uint32_t root[] = {1};
-  const auto result = reach(map, root, memory.reader());
+  auto result = reach(map, root, memory.reader());
   ASSERT_TRUE(result.ok()) << result.error().text;
   EXPECT_EQ(result->ranges, (std::vector<uint32_t>{1, 2, 3}));
   EXPECT_EQ(result->dangling_words, 2u);
@@ -138,7 +138,7 @@ TEST(Reach, ReadsBlockByBlockInBoundedPieces) {
   const uint32_t root[] = {1};
   ReachOptions options;
   options.chunk_bytes = 0x800;
-  const auto result = reach(map, root, memory.reader(), options);
+  auto result = reach(map, root, memory.reader(), options);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->ranges, (std::vector<uint32_t>{1, 2}));
   EXPECT_EQ(memory.reads, (std::vector<std::pair<uint64_t, size_t>>{
@@ -150,7 +150,7 @@ TEST(Reach, ReadsBlockByBlockInBoundedPieces) {
 TEST(Reach, PassesErrorsOn) {
   const MemoryMap map = memory_map({range(kAmbient, 0x1000, 1)});
   const uint32_t root[] = {0};
-  const auto result = reach(map, root, [](uint64_t, std::span<std::byte>) -> Status {
+  auto result = reach(map, root, [](uint64_t, std::span<std::byte>) -> Status {
     return Error{ErrorKind::driver, 700, "cuMemcpyDtoH failed"};
   });
   EXPECT_EQ(result.error().code, 700);
