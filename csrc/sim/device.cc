@@ -177,8 +177,8 @@ std::string device_bus_id(const Device& device) {
   return text;
 }
 
-CUresult charge(Device& device, std::size_t bytes) {
-  if (allocation_refused(bytes)) return fail(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes: fault on demand", bytes);
+CUresult charge(Device& device, std::size_t bytes, std::size_t requested) {
+  if (allocation_refused(requested)) return fail(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes: fault on demand", requested);
   if (bytes > device.memory - device.used) {
     return fail(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes do not fit: device %d has %zu bytes, %zu are in use", bytes,
                 device.ordinal, device.memory, device.used);

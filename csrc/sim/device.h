@@ -39,8 +39,9 @@ int device_count();
 Device* device_at(int ordinal);  // null when there is none
 std::string device_bus_id(const Device& device);
 
-// The device's share of an allocation: out of memory where the device is full or a fault asks for it.
-CUresult charge(Device& device, std::size_t bytes);
+// The device's share of an allocation: out of memory where the device is full or a fault asks for it. `requested` is
+// what the client asked for, before rounding.
+CUresult charge(Device& device, std::size_t bytes, std::size_t requested);
 void refund(Device& device, std::size_t bytes);
 
 }  // namespace foundry::sim

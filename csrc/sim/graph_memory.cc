@@ -42,7 +42,7 @@ bool map_graph_memory(CUdeviceptr address) {
   auto it = ranges().find(address);
   if (it == ranges().end() || it->second.charged != 0) return false;
   Range& range = it->second;
-  if (charge(*range.device, range.bytes) != CUDA_SUCCESS) return false;
+  if (charge(*range.device, range.bytes, range.bytes) != CUDA_SUCCESS) return false;
   if (!back_addresses(range.base, range.bytes)) {
     refund(*range.device, range.bytes);
     return false;

@@ -57,7 +57,8 @@ CUresult check_device_range(std::uintptr_t address, std::size_t bytes, Access ac
   std::size_t left = bytes;
   do {
     Range* range = find_range(at);
-    if (range == nullptr || range->freed) {
+    // Work that was queued before a free still has the memory when it runs on a worker.
+    if (range == nullptr || (range->freed && Call::current() != nullptr)) {
       return fail(CUDA_ERROR_INVALID_VALUE, "0x%zx (%zu bytes from 0x%zx) is no memory of the driver%s", at, bytes,
                   address, range != nullptr ? " any more: it was freed" : "");
     }
@@ -108,7 +109,7 @@ CUresult allocate(Context& context, MemoryKind kind, std::size_t bytes, Range** 
     return fail(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes: the device has %zu", bytes, context.device->memory);
   }
   std::size_t charged = round_up(bytes, 512);
-  SIM_TRY(charge(*context.device, charged));
+  SIM_TRY(charge(*context.device, charged, bytes));
   std::uintptr_t base = reserve_addresses(bytes);
   if (base == 0 || !back_addresses(base, bytes)) {
     refund(*context.device, charged);

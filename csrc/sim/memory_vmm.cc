@@ -151,7 +151,7 @@ SIM_API(cuMemCreate,
     return fail(CUDA_ERROR_NOT_SUPPORTED, "handle types 0x%x", static_cast<unsigned>(prop->requestedHandleTypes));
   }
   SIM_TRY(forbid_in_capture("cuMemCreate"));
-  SIM_TRY(charge(*device, bytes));
+  SIM_TRY(charge(*device, bytes, bytes));
   auto physical = std::make_shared<Physical>();
   physical->device = device;
   physical->bytes = bytes;
@@ -334,7 +334,7 @@ SIM_API(cuMemImportFromShareableHandle,
   physical->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   physical->prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, context->device->ordinal};
-  SIM_TRY(charge(*context->device, physical->bytes));
+  SIM_TRY(charge(*context->device, physical->bytes, physical->bytes));
   physical->device = context->device;
   physical->handle = *out = physicals().add(physical);
   return CUDA_SUCCESS;
