@@ -30,8 +30,7 @@ CUresult noted(const Row& row, CUresult result, foundry_event_kind kind, uint64_
 }  // namespace
 
 CUresult mem_alloc(const Row& row, PFN_cuMemAlloc_v3020 next, CUdeviceptr* out, size_t bytes) {
-  if (const auto placed = place(row, out, bytes, 0)) return *placed;
-  return noted_alloc(row, next(out, bytes), out, bytes);
+  return place_or(row, out, bytes, 0, [&] { return noted_alloc(row, next(out, bytes), out, bytes); });
 }
 
 CUresult mem_alloc_pitch(const Row& row, PFN_cuMemAllocPitch_v3020 next, CUdeviceptr* out, size_t* pitch,
@@ -40,14 +39,15 @@ CUresult mem_alloc_pitch(const Row& row, PFN_cuMemAllocPitch_v3020 next, CUdevic
   const bool plain = pitch != nullptr && (element_bytes == 4 || element_bytes == 8 || element_bytes == 16) &&
                      !__builtin_add_overflow(width_bytes, kPitchAlignment - 1, &padded) &&
                      !__builtin_mul_overflow(padded &= ~(kPitchAlignment - 1), height, &bytes);
-  if (plain) {
-    if (const auto placed = place(row, out, bytes, 0)) {
-      if (*placed == CUDA_SUCCESS) *pitch = padded;
-      return *placed;
-    }
-  }
-  const CUresult result = next(out, pitch, width_bytes, height, element_bytes);
-  return noted_alloc(row, result, out, result == CUDA_SUCCESS && pitch != nullptr ? *pitch * height : 0);
+  const auto allocate = [&] {
+    const CUresult result = next(out, pitch, width_bytes, height, element_bytes);
+    if (result == CUDA_SUCCESS && pitch != nullptr) padded = *pitch;
+    return noted_alloc(row, result, out, padded * height);
+  };
+  if (!plain) return allocate();
+  const CUresult result = place_or(row, out, bytes, 0, allocate);
+  if (result == CUDA_SUCCESS) *pitch = padded;
+  return result;
 }
 
 CUresult mem_alloc_managed(const Row& row, PFN_cuMemAllocManaged_v6000 next, CUdeviceptr* out, size_t bytes,

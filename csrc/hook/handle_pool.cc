@@ -62,18 +62,16 @@ CUresult noted_alloc(const Row& row, CUresult result, const CUdeviceptr* out, si
 
 CUresult mem_alloc_async(const Row& row, PFN_cuMemAllocAsync_v11020 next, CUdeviceptr* out, size_t bytes,
                          CUstream stream) {
-  if (working() && !stream_captures(row, stream)) {
-    if (const auto placed = place(row, out, bytes, stream_word(stream))) return *placed;
-  }
-  return noted_alloc(row, next(out, bytes, stream), out, bytes, stream);
+  const auto allocate = [&] { return noted_alloc(row, next(out, bytes, stream), out, bytes, stream); };
+  if (!may_place() || stream_captures(row, stream)) return allocate();
+  return place_or(row, out, bytes, stream_word(stream), allocate);
 }
 
 CUresult mem_alloc_from_pool(const Row& row, PFN_cuMemAllocFromPoolAsync_v11020 next, CUdeviceptr* out, size_t bytes,
                              CUmemoryPool pool, CUstream stream) {
-  if (working() && !stream_captures(row, stream) && can_stand_in(pool)) {
-    if (const auto placed = place(row, out, bytes, stream_word(stream))) return *placed;
-  }
-  return noted_alloc(row, next(out, bytes, pool, stream), out, bytes, stream);
+  const auto allocate = [&] { return noted_alloc(row, next(out, bytes, pool, stream), out, bytes, stream); };
+  if (!may_place() || stream_captures(row, stream) || !can_stand_in(pool)) return allocate();
+  return place_or(row, out, bytes, stream_word(stream), allocate);
 }
 
 CUresult mem_free_async(const Row& row, PFN_cuMemFreeAsync_v11020 next, CUdeviceptr address, CUstream stream) {

@@ -9,6 +9,7 @@
 #include "csrc/hook/image_registry.h"
 #include "csrc/hook/note.h"
 #include "csrc/hook/owner.h"
+#include "csrc/hook/placement.h"
 #include "csrc/hook/resolve.h"
 #include "csrc/hook/settings.h"
 #include "csrc/layout/zones.h"
@@ -118,7 +119,7 @@ CUresult ctx_enable_peer_access(const Row& row, PFN_cuCtxEnablePeerAccess_v4000 
   contained("noting peer access", [&] {
     const driver::ScopedContext scope(*table, peer);
     if (!scope.status().ok() || table->cuCtxGetDevice(&device) != CUDA_SUCCESS) return;
-    if (settings().mode != Mode::save && zones_if_any() == nullptr) return;
+    if (!may_place()) return;
     diagnose(format("another device was given access to memory of device %d: its later allocations outside phases stay "
                     "where the driver puts them, and earlier ones in the zone are not accessible to the other device",
                     device));

@@ -11,17 +11,17 @@
 
 namespace foundry::hook {
 
-std::optional<CUresult> place(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t stream) noexcept {
-  using Answer = std::optional<CUresult>;
-  if (!working() || out == nullptr || bytes == 0) return std::nullopt;
-  if (settings().mode != Mode::save && zones_if_any() == nullptr) return std::nullopt;
-  return contained("placing an allocation", Answer{}, [&]() -> Answer {
+bool may_place() noexcept { return working() && (settings().mode == Mode::save || zones_if_any() != nullptr); }
+
+Placement place(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t stream) noexcept {
+  if (!may_place() || out == nullptr || bytes == 0) return {};
+  return contained("placing an allocation", Placement{}, [&]() -> Placement {
     const driver::Driver* table = driver_table();
     CUdevice device = 0;
-    if (table == nullptr || table->cuCtxGetDevice(&device) != CUDA_SUCCESS || !fits(device)) return std::nullopt;
+    if (table == nullptr || table->cuCtxGetDevice(&device) != CUDA_SUCCESS || !fits(device)) return {};
     const uint32_t slot = ambient_slot(device);
     layout::Zones* zones = zones_if_any();
-    if (slot == FOUNDRY_NO_ZONE || zones == nullptr) return std::nullopt;
+    if (slot == FOUNDRY_NO_ZONE || zones == nullptr) return {};
 
     layout::AllocRequest request;
     request.bytes = bytes;
@@ -30,12 +30,17 @@ std::optional<CUresult> place(const Row& row, CUdeviceptr* out, size_t bytes, ui
     const Result<uint64_t> address = zones->alloc(slot, request);
     if (address.ok()) {
       *out = address.value();
-      return CUDA_SUCCESS;
+      return {CUDA_SUCCESS, {}};
     }
-    if (address.error().code == CUDA_ERROR_OUT_OF_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (address.error().code == CUDA_ERROR_OUT_OF_MEMORY) return {CUDA_ERROR_OUT_OF_MEMORY, {}};
+    return {std::nullopt, address.error().text};
+  });
+}
+
+void misplaced(const Row& row, size_t bytes, const std::string& reason) noexcept {
+  contained("placing an allocation", [&] {
     diagnose(format("%s of %s went to the driver, so graphs that use it cannot be saved: %s", row.symbol,
-                    bytes_text(bytes).c_str(), address.error().text.c_str()));
-    return std::nullopt;
+                    bytes_text(bytes).c_str(), reason.c_str()));
   });
 }
 

@@ -6,14 +6,34 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "csrc/hook/interposed.h"
 
 namespace foundry::hook {
 
-// Serves a plain allocation of the current device from its ambient zone. nullopt: the driver shall (no zone, no context,
-// or something went wrong, which is recorded). Out of memory is an answer.
-std::optional<CUresult> place(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t stream) noexcept;
+// Whether there is, or may soon be, a zone for plain allocations.
+bool may_place() noexcept;
+
+struct Placement {
+  std::optional<CUresult> result;  // none: the driver shall allocate
+  std::string reason;              // why not in the zone, where there is one
+};
+
+// Serves a plain allocation of the current device from its ambient zone. Out of memory is an answer.
+Placement place(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t stream) noexcept;
+// The driver allocated although there is a zone: graphs that use it cannot be saved.
+void misplaced(const Row& row, size_t bytes, const std::string& reason) noexcept;
+
+// place(), else `allocate()`, which calls the driver and journals.
+template <class Allocate>
+CUresult place_or(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t stream, Allocate&& allocate) {
+  const Placement placement = place(row, out, bytes, stream);
+  if (placement.result) return *placement.result;
+  const CUresult result = allocate();
+  if (result == CUDA_SUCCESS && !placement.reason.empty()) misplaced(row, bytes, placement.reason);
+  return result;
+}
 
 // Frees an address that lies in a zone; nullopt: it lies in none.
 std::optional<CUresult> free_in_zone(const Row& row, CUdeviceptr address, uint64_t stream) noexcept;
