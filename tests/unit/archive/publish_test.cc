@@ -224,7 +224,7 @@ TEST_P(Publish, ExactlyOneOfManyProcessesWins) {
         if (!publication.ok() || !fill(publication.value(), mark).ok()) _exit(9);
         char byte = 'r';
         if (write(ready[1], &byte, 1) != 1) _exit(9);
-        static_cast<void>(read(go[0], &byte, 1));  // returns when the parent closes its end
+        if (read(go[0], &byte, 1) != 0) _exit(9);  // returns when the parent closes its end
         const auto published = publication.value().publish("{\"mark\": \"" + mark + "\"}");
         const bool lost = !published.ok() && published.error().kind == ErrorKind::state;
         static_cast<void>(publication.value().abandon().ok());
