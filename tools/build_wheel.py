@@ -58,12 +58,16 @@ def build_info(plan: dict[str, Any]) -> bytes:
 
 def content(plan: dict[str, Any]) -> dict[str, bytes]:
     """All entries but RECORD, by their path in the wheel."""
-    if not re.fullmatch(r"[A-Za-z0-9_]+", plan["distribution"]) or not re.fullmatch(r"[0-9][A-Za-z0-9.+]*", plan["version"]):
+    if not re.fullmatch(r"[A-Za-z0-9_]+", plan["distribution"]) or not re.fullmatch(
+        r"[0-9][A-Za-z0-9.+]*", plan["version"]
+    ):
         raise WheelError(f"{plan['distribution']} {plan['version']} is no name and version that a file name can carry")
     info = f"{plan['distribution']}-{plan['version']}.dist-info"
     entries = {name: Path(file).read_bytes() for name, file in plan["files"].items()}
     entries[f"{info}/METADATA"] = metadata(plan)
-    entries[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: foundry\nRoot-Is-Purelib: false\nTag: {plan['tag']}\n".encode()
+    entries[f"{info}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: foundry\nRoot-Is-Purelib: false\nTag: {plan['tag']}\n".encode()
+    )
     entries[f"{info}/entry_points.txt"] = Path(plan["entry_points"]).read_bytes()
     entries[f"{info}/foundry-build.json"] = build_info(plan)
     for file in plan["licenses"]:

@@ -51,13 +51,20 @@ def test_content_and_record(plan: dict[str, Any], tmp_path: Path) -> None:
     with zipfile.ZipFile(out) as wheel:
         names = wheel.namelist()
         assert names == sorted(names[:-1]) + ["t-1.2.3.dist-info/RECORD"]
-        assert {"t.py", "lib/lib.so", "t-1.2.3.dist-info/licenses/LICENSE", "t-1.2.3.dist-info/entry_points.txt"} <= set(names)
+        assert {
+            "t.py",
+            "lib/lib.so",
+            "t-1.2.3.dist-info/licenses/LICENSE",
+            "t-1.2.3.dist-info/entry_points.txt",
+        } <= set(names)
         rows = list(csv.reader(io.StringIO(wheel.read(names[-1]).decode())))
         assert [row[0] for row in rows] == names
         for name, digest, size in rows[:-1]:
             data = wheel.read(name)
             assert (digest, size) == (build_wheel.record_hash(data), str(len(data)))
-        assert json.loads(wheel.read("t-1.2.3.dist-info/foundry-build.json"))["pins"] == {"pins.txt": ["a==1 --hash=sha256:0"]}
+        assert json.loads(wheel.read("t-1.2.3.dist-info/foundry-build.json"))["pins"] == {
+            "pins.txt": ["a==1 --hash=sha256:0"]
+        }
         modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
         assert modes["lib/lib.so"] == 0o755 and modes["t.py"] == 0o644
         parsed = Metadata.from_email(wheel.read("t-1.2.3.dist-info/METADATA"))
@@ -65,7 +72,9 @@ def test_content_and_record(plan: dict[str, Any], tmp_path: Path) -> None:
         assert parsed.description and parsed.description.startswith("# Title")
 
 
-def test_same_bytes_whatever_the_surroundings(plan: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bytes_whatever_the_surroundings(
+    plan: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build_wheel.write_wheel(plan, tmp_path / "first")
     other = copy.deepcopy(plan)
     other["files"] = dict(reversed(other["files"].items()))
@@ -78,7 +87,9 @@ def test_same_bytes_whatever_the_surroundings(plan: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", [{"version": "1 2"}, {"distribution": "a-b"}, {"files": {"../x": "LICENSE"}}])
-def test_unusable_plans_are_refused(plan: dict[str, Any], tmp_path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_plans_are_refused(
+    plan: dict[str, Any], tmp_path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(build_wheel.WheelError):
         build_wheel.write_wheel({**plan, **change}, tmp_path / "out")

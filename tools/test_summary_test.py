@@ -70,7 +70,10 @@ def test_passed_without_report_is_a_failure(tmp_path: Path, xml: str | None) -> 
 def test_what_was_not_built_counts_once() -> None:
     events = [
         {"id": {"targetCompleted": {"label": "//a:t"}}, "completed": {"success": False}},
-        {"id": {"configuredLabel": {"label": "//a:t"}}, "aborted": {"reason": "ANALYSIS_FAILURE", "description": "no such target"}},
+        {
+            "id": {"configuredLabel": {"label": "//a:t"}},
+            "aborted": {"reason": "ANALYSIS_FAILURE", "description": "no such target"},
+        },
         {"id": {"targetCompleted": {"label": "//b:lib"}}, "completed": {"success": True}},
         {"id": {"targetCompleted": {"label": "//c:skipped"}}, "aborted": {"reason": "SKIPPED"}},
         {"id": {"buildFinished": {}}, "finished": {"exitCode": {"name": "BUILD_FAILURE"}}},

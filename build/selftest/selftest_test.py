@@ -61,5 +61,9 @@ def test_face_of_a_shared_library() -> None:
 
 
 def test_children_import_the_same_packages() -> None:
-    done = subprocess.run([sys.executable, "-c", "import pytest, build.selftest; print(pytest.__version__)"], text=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import pytest, build.selftest; print(pytest.__version__)"],
+        text=True,
+        capture_output=True,
+    )
     assert done.stdout.strip() == pytest.__version__, done.stderr

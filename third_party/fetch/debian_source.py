@@ -98,7 +98,17 @@ def from_mirror(package: str, file: str, folder: Path) -> None:
                 found.append(version.group(1))
                 if f" {file}\n" in record + "\n":
                     # Fetches more than this file; whether the rest arrives does not matter.
-                    log = run("apt-get", "-qq", "-c", config, "--download-only", "source", f"{package}={version.group(1)}", cwd=work, check=False)
+                    log = run(
+                        "apt-get",
+                        "-qq",
+                        "-c",
+                        config,
+                        "--download-only",
+                        "source",
+                        f"{package}={version.group(1)}",
+                        cwd=work,
+                        check=False,
+                    )
                     if (work / file).exists():
                         shutil.copyfile(work / file, folder / file)
                         return
