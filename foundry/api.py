@@ -120,7 +120,8 @@ class Session:
     def graph(self, name: str, function: Callable[[], Any], warmup: int = 2) -> Graph:
         """The graph of `function`, a call without arguments that reads registered tensors and returns outputs.
 
-        SAVE and native: runs it `warmup` times, then captures it. LOAD: returns at once and does not call it.
+        SAVE and native: runs it `warmup` times, then captures it; SAVE also replays it once. LOAD: returns at once and
+        does not call it.
         """
         return self._entered().graph(name, function, warmup)
 
@@ -245,7 +246,7 @@ class Session:
         assert decision.manifest is not None  # it was compared
         self.report.warnings += _core.archive_warnings(decision.path)
         backend = LoadBackend(
-            decision.path, decision.manifest.inventory, runtime, device, self._anchors, self.report, self._fail
+            decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail
         )
         self.report.outcome = "loading"
         return backend

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foundry import _core, native, reseat
 from foundry.anchors import Anchor, Anchors, Comparison, compare
-from foundry.errors import corrupt, mismatch, wrong_state
+from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
 from foundry.phases import PhaseStack
 from foundry.report import Reseated
@@ -20,6 +20,7 @@ from foundry.saving import GRAPHS, RANK
 from foundry.text import count
 
 if TYPE_CHECKING:
+    from foundry.archive_json import Manifest
     from foundry.report import Report
     from foundry.runtime import Runtime
 
@@ -37,7 +38,7 @@ class LoadBackend:
     def __init__(
         self,
         path: str,
-        inventory: Sequence[tuple[str, int, str]],
+        manifest: Manifest,
         runtime: Runtime,
         device: int,
         anchors: Anchors,
@@ -57,9 +58,10 @@ class LoadBackend:
         self._finished = False
         self._native = False
         with report.step("verify"):
-            self._archive = _core.Archive(path, RANK, list(inventory))
+            self._archive = _core.Archive(path, RANK, list(manifest.inventory))
             self._tensors = list(self._archive.tensors)
-            self._graphs = {graph.name: graph for graph in self._archive.graphs}
+            # Snapshots of graphs that SAVE refused afterwards may still be in the file.
+            self._graphs = {graph.name: graph for graph in self._archive.graphs if graph.name not in manifest.left_out}
         self._kinds = {zone.name: zone.kind for zone in self._archive.zones}
         self._loader = _core.Loader(self._archive, device)
         try:
@@ -203,8 +205,6 @@ class LoadBackend:
             try:
                 with self._report.step("wait"):
                     self._loader.wait(entry.index)
-                if entry.generator_increment:
-                    raise corrupt(f"graph {graph.name!r} draws random numbers, which this version cannot restore")
             except _core.FoundryError as problem:
                 if self._fail:
                     raise
@@ -213,13 +213,19 @@ class LoadBackend:
                 self._capture(graph, function, warmup, str(problem))
                 return
             graph.become_restored(
-                partial(_launch, self._loader.launch, entry.index, self._runtime.current_stream),
+                self._launcher(entry),
                 partial(self._outputs.make, entry.outputs, f"graph {graph.name!r}"),
             )
             self._requested[graph.name] = graph, (_dropped, 0)
             if graph.name not in self._report.restored:
                 self._report.restored.append(graph.name)
                 self._report.unused.remove(graph.name)
+
+    def _launcher(self, entry: _core.ArchiveGraph) -> Callable[[], None]:
+        index, stream, increment = entry.index, self._runtime.current_stream, entry.generator_increment
+        if not increment:
+            return partial(_launch, self._loader.launch, index, stream)
+        return partial(_launch_random, self._loader.launch_random, index, stream, self._runtime.draw, increment)
 
     def wait(self) -> None:
         """Every requested graph can be replayed afterwards, restored or captured natively."""
@@ -252,6 +258,17 @@ class LoadBackend:
 
 def _launch(launch: Callable[[int, int], None], graph: int, stream: Callable[[], int]) -> None:
     launch(graph, stream())
+
+
+def _launch_random(
+    launch: Callable[[int, int, int, int], None],
+    graph: int,
+    stream: Callable[[], int],
+    draw: Callable[[int], tuple[int, int]],
+    increment: int,
+) -> None:
+    # As a native replay: the numbers go on where the generator stands, and the generator moves on.
+    launch(graph, stream(), *draw(increment))
 
 
 def _dropped() -> Any:

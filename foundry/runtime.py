@@ -7,11 +7,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     # Not imported at run time: with mode="off" nothing of the core is loaded.
     from foundry._core import Tensor
+
+
+class GeneratorUse(NamedTuple):
+    """How one replay of a graph uses the framework's default random generator.
+
+    `increment`: what it adds to the generator's offset. `seed` and `offset`: what the device words that the graph's
+    kernels read hold right now; two values that differ and that nothing else is likely to hold.
+    """
+
+    increment: int
+    seed: int
+    offset: int
 
 
 class NativeGraph(Protocol):
@@ -22,11 +34,8 @@ class NativeGraph(Protocol):
     def raw(self) -> int:
         """The CUgraph, valid until `instantiate`."""
 
-    def generator_increment(self) -> int:
-        """By how much one replay advances the framework's default random generator; 0 if it draws no numbers.
-
-        May replay the graph to find out. Asked on SAVE only, before `raw`.
-        """
+    def generator(self) -> GeneratorUse | None:
+        """None if a replay draws no random numbers. May replay the graph to find out. Asked on SAVE only, before `raw`."""
 
     def instantiate(self) -> None:
         """Makes it replayable; does nothing the second time."""
@@ -80,6 +89,9 @@ class Runtime(Protocol):
     def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> NativeGraph:
         """Warms up, then captures `function`; graph-private memory comes from the zone, or from the framework's own
         pool where graphs_slot is None (native fallback)."""
+
+    def draw(self, increment: int) -> tuple[int, int]:
+        """Seed and offset of the default generator now; then advances its offset by `increment`."""
 
     def current_stream(self) -> int: ...
 

@@ -121,13 +121,11 @@ class SaveBackend:
                     f"an output at {described.address:#x} is memory that Foundry did not see allocated: create it "
                     "inside a phase or inside the captured function"
                 )
-        increment = native.generator_increment()
-        if increment:
-            raise unsupported(
-                f"it draws random numbers from the default generator (its offset advances by {increment} a replay), "
-                "which a restored graph cannot do yet"
-            )
-        self._recorded.append((self._saver.add_graph(native.raw(), name), encoded))
+        use = native.generator()
+        index = self._saver.add_graph(native.raw(), name)
+        if use is not None:
+            self._saver.set_generator(index, use.increment, use.seed, use.offset)
+        self._recorded.append((index, encoded))
 
     @contextmanager
     def _one_graph(self, name: str) -> Iterator[None]:
@@ -180,10 +178,11 @@ class SaveBackend:
 
     def _manifest(self, saved: _core.SaveReport, staging: str) -> archive_json.Manifest:
         report = self._report
-        report.saved = [graph.name for graph in saved.graphs]
-        report.nodes = sum(graph.nodes for graph in saved.graphs)
         for name, sentences in saved.left_out.items():
             report.left_out.setdefault(name, []).extend(sentences)
+        published = [graph for graph in saved.graphs if graph.name not in report.left_out]
+        report.saved = [graph.name for graph in published]
+        report.nodes = sum(graph.nodes for graph in published)
         report.warnings += [*saved.warnings, *_core.diagnoses()]
         report.bytes_by_file = dict(saved.bytes_by_file)
         report.mapped_bytes, report.content_bytes = saved.mapped_bytes, saved.content_bytes
@@ -194,7 +193,7 @@ class SaveBackend:
             _core.VERSION,
             self._fingerprint,
             _core.describe_files(staging),
-            [archive_json.GraphEntry(g.name, g.nodes, g.edges, g.nodes_by_type) for g in saved.graphs],
+            [archive_json.GraphEntry(g.name, g.nodes, g.edges, g.nodes_by_type) for g in published],
             report.left_out,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,11 @@ class Inspection:
     manifest: archive_json.Manifest
     archive: _core.Archive
     warnings: list[str]
+
+    @property
+    def graphs(self) -> list[_core.ArchiveGraph]:
+        """Graphs that LOAD restores; the file may hold snapshots of ones that were left out."""
+        return [graph for graph in self.archive.graphs if graph.name not in self.manifest.left_out]
 
 
 def open_archive(path: str) -> Inspection:
@@ -66,9 +72,9 @@ def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
         ],
         "graphs": [
             {"name": g.name, "nodes": g.nodes, "edges": g.edges, "nodes_by_type": dict(g.nodes_by_type)}
-            for g in archive.graphs
+            for g in found.graphs
         ],
-        "nodes_by_type": dict(_types(archive)),
+        "nodes_by_type": dict(_types(found.graphs)),
         "left_out": {name: list(why) for name, why in manifest.left_out.items()},
         "images": [
             {"hash": i.hash, "bytes": i.bytes, "format": i.format, "source": i.source} for i in archive.images
@@ -99,9 +105,9 @@ def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
     return document
 
 
-def _types(archive: _core.Archive) -> Counter[str]:
+def _types(graphs: Sequence[_core.ArchiveGraph]) -> Counter[str]:
     types: Counter[str] = Counter()
-    for graph in archive.graphs:
+    for graph in graphs:
         types.update(graph.nodes_by_type)
     return types
 
@@ -111,14 +117,14 @@ def show(found: Inspection, pointers: bool, console: Console) -> None:
     archive, manifest = found.archive, found.manifest
     files = [nbytes for _, nbytes, _ in manifest.inventory]
     console.print(
-        f"{found.path}: {count(len(archive.graphs), 'graph')}, {count(len(archive.images), 'code image')}, "
+        f"{found.path}: {count(len(found.graphs), 'graph')}, {count(len(archive.images), 'code image')}, "
         f"{size(sum(files))} in {count(len(files), 'file')}, format {manifest.format_version}, "
         f"saved by Foundry {manifest.library_version}",
         highlight=False,
         soft_wrap=True,
     )
     _zones(archive, console)
-    _graphs(archive, console)
+    _graphs(found.graphs, console)
     _images(archive, console)
     fields = _table("fingerprint", "value", "rule")
     for name, value in manifest.fingerprint.values.items():
@@ -149,14 +155,14 @@ def _zones(archive: _core.Archive, console: Console) -> None:
     console.print(table)
 
 
-def _graphs(archive: _core.Archive, console: Console) -> None:
-    types = [name for name, _ in _types(archive).most_common()]
+def _graphs(graphs: Sequence[_core.ArchiveGraph], console: Console) -> None:
+    types = [name for name, _ in _types(graphs).most_common()]
     table = _table("graph", "nodes", "edges", *types, right=2 + len(types))
-    for graph in archive.graphs:
+    for graph in graphs:
         by_type = [str(graph.nodes_by_type.get(name, 0)) for name in types]
         table.add_row(graph.name, str(graph.nodes), str(graph.edges), *by_type)
-    totals = _types(archive)
-    nodes, edges = sum(g.nodes for g in archive.graphs), sum(g.edges for g in archive.graphs)
+    totals = _types(graphs)
+    nodes, edges = sum(g.nodes for g in graphs), sum(g.edges for g in graphs)
     table.add_row("(all)", str(nodes), str(edges), *(str(totals[name]) for name in types), style="bold")
     console.print(table)
 

@@ -13,6 +13,8 @@ import argparse
 import hashlib
 import json
 import os
+import random
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +24,6 @@ from typing import Any
 import foundry
 from foundry.recipes import simulated
 from foundry.recipes.mini_engine.engine import EngineConfig, Row
-from foundry.recipes.mini_engine.model import ModelConfig
 from foundry.recipes.mini_engine.with_foundry import FoundryEngine
 
 PROMPTS = [[1, 2, 3], [7, 8, 9, 10, 11], [(13 * i) % 256 for i in range(40)]]
@@ -59,22 +60,33 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def fill_caches(engine: FoundryEngine) -> None:
+    """The same content in every process: what earlier steps left there depends on what was run."""
+    numbers = random.Random(3)
+    piece = struct.pack("<4096f", *(numbers.uniform(-1, 1) for _ in range(4096)))
+    for array in (*engine.model.keys, *engine.model.values):
+        array.upload((piece * (array.nbytes // len(piece) + 1))[: array.nbytes])
+
+
 def every_size(engine: FoundryEngine) -> dict[str, str]:
-    """A hash of the logits and tokens of every graph, over two rounds of inputs."""
+    """A hash of the logits and tokens (likeliest and drawn) of every graph, over two rounds of inputs."""
     found = {}
     pages = engine.config.model.max_pages
+    fill_caches(engine)
     for size, graph in engine.graphs.items():
         for round_ in range(2):
             rows = [
-                Row((7 * i + round_) % engine.config.model.vocabulary, i % 32, [(i * 4 + j) % 128 for j in range(pages)])
+                # Two cache pages of its own for every row.
+                Row((7 * i + round_) % engine.config.model.vocabulary, i % 32, [2 * i, 2 * i + 1, *[0] * (pages - 2)])
                 for i in range(size)
             ]
             for storage in {id(a.storage): a.storage for a in (graph.outputs.logits, graph.outputs.tokens)}.values():
                 # A replay that does nothing must not pass.
                 engine.device.driver.memset8_async(storage.address, 0, storage.nbytes, engine.device.stream)
+            engine.device.generator.manual_seed(size + round_)
             outputs = engine.step(rows)
-            digest = hashlib.sha256(outputs.logits.to_bytes() + outputs.tokens.to_bytes())
-            found[f"{size}/{round_}"] = digest.hexdigest()
+            parts = (outputs.logits, outputs.tokens, outputs.sampled)
+            found[f"{size}/{round_}"] = hashlib.sha256(b"".join(part.to_bytes() for part in parts)).hexdigest()
     return found
 
 
@@ -82,11 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
     options = arguments(argv)
     mode = "off" if options.mode == "native" else options.mode
-    # Graphs that draw random numbers cannot be restored yet.
-    config = EngineConfig(model=ModelConfig(sampling=False))
     kind = DriftingEngine if options.drift else FoundryEngine
     try:
-        engine = kind(simulated.folder(), config, options.archive, mode, on_mismatch=options.on_mismatch)
+        engine = kind(simulated.folder(), EngineConfig(), options.archive, mode, on_mismatch=options.on_mismatch)
         begin = time.perf_counter()
         engine.start()
         start = time.perf_counter() - begin
@@ -116,6 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "tokens": engine.generate(PROMPTS, 12),
         "tokens_eager": engine.generate(PROMPTS, 12, eager=True),
     }
+    for key, eager in (("sampled", False), ("sampled_eager", True)):
+        engine.device.generator.manual_seed(5)
+        results[key] = engine.generate(PROMPTS, 12, eager=eager, sampled=True)
     good = report.outcome == {"save": "saved", "load": "restored", "native": "off"}[options.mode]
     good = good and not report.left_out and not report.fell_back
     if options.mode == "save" and good:

@@ -103,10 +103,12 @@ def summarize_simulated(saved: dict[str, Any], loaded: dict[str, Any]) -> tuple[
     equal = sum(saved["outputs"][key] == loaded["outputs"][key] for key in saved["outputs"])
     total = len(saved["outputs"])
     tokens = saved["tokens"] == loaded["tokens"] == loaded["tokens_eager"] == saved["tokens_eager"]
+    drawn = saved["sampled"] == loaded["sampled"] == loaded["sampled_eager"] == saved["sampled_eager"]
     rows = rows_of(saved, saved["milliseconds"], loaded, loaded["milliseconds"])
     rows.append(("replays with equal bits", "", f"{equal} of {total}"))
     rows.append(("decoded tokens", "", "equal" if tokens else "DIFFERENT"))
-    return rows, equal == total and tokens and loaded["restored"] == loaded["graphs"]
+    rows.append(("sampled tokens, same seed", "", "equal" if drawn else "DIFFERENT"))
+    return rows, equal == total and tokens and drawn and loaded["restored"] == loaded["graphs"]
 
 
 def summarize_torch(saved: dict[str, Any], loaded: dict[str, Any]) -> tuple[list[tuple[str, str, str]], bool]:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from foundry.runtime import GeneratorUse
+
 if TYPE_CHECKING:
     from foundry.torch.pools import ZonePools
+
+# Words in device memory that are searched for: unlikely values. Offsets are multiples of 4.
+_PROBE_SEED = 0x5EED_F00D_1234_5677
+_PROBE_OFFSET = 0x0FF5_E7A1_B2C0
 
 
 class TorchGraph:
@@ -34,21 +40,24 @@ class TorchGraph:
             self._graph.instantiate()
             self._ready = True
 
-    def generator_increment(self) -> int:
-        """By how much a replay advances the default generator's offset; replays once to see it.
+    def generator(self) -> GeneratorUse | None:
+        """Replays once: PyTorch writes the generator's state to the device before a replay and advances it after.
 
-        A graph that draws random numbers registers the generator's state with PyTorch, which moves the offset on
-        with every replay. Nothing tells the increment beforehand.
+        Nothing tells beforehand whether and by how much. The generator is left as it was.
         """
         self.instantiate()
         generator = torch.cuda.default_generators[self._device]
-        before = int(generator.get_offset())
-        self.replay()
-        torch.cuda.synchronize(self._device)
-        increment = int(generator.get_offset()) - before
-        if increment:
-            generator.set_offset(before)
-        return increment
+        seed, offset = int(generator.initial_seed()), int(generator.get_offset())
+        generator.manual_seed(_PROBE_SEED)
+        generator.set_offset(_PROBE_OFFSET)
+        try:
+            self.replay()
+            torch.cuda.synchronize(self._device)
+            increment = int(generator.get_offset()) - _PROBE_OFFSET
+        finally:
+            generator.manual_seed(seed)
+            generator.set_offset(offset)
+        return GeneratorUse(increment, _PROBE_SEED, _PROBE_OFFSET) if increment else None
 
 
 class Capturer:

@@ -121,6 +121,13 @@ class TorchRuntime:
             self._capturer = Capturer(self._index(), self._pools)
         return self._capturer.capture(function, warmup, graphs_slot)
 
+    def draw(self, increment: int) -> tuple[int, int]:
+        """Seed and offset of the device's default generator; then advances it."""
+        generator = torch.cuda.default_generators[self._index()]
+        seed, offset = int(generator.initial_seed()), int(generator.get_offset())
+        generator.set_offset(offset + increment)
+        return seed, offset
+
     def current_stream(self) -> int:
         """The current stream of the device."""
         return int(torch._C._cuda_getCurrentRawStream(self._index()))

@@ -239,10 +239,7 @@ class MiniEngine:
         return produced
 
     def _choose(self, outputs: StepOutputs, rows: int, sampled: bool) -> list[int]:
-        chosen = outputs.sampled if sampled else outputs.tokens
-        if chosen is None:
-            raise ValueError("this engine's forwards do not sample (ModelConfig.sampling)")
-        return [int(token) for token in chosen.to_list()[:rows]]
+        return [int(token) for token in (outputs.sampled if sampled else outputs.tokens).to_list()[:rows]]
 
     @contextmanager
     def _pages(self, prompts: Sequence[Sequence[int]], steps: int) -> Iterator[list[list[int]]]:

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from foundry.recipes.mini_engine.driver import CAPTURE_THREAD_LOCAL
+from foundry.runtime import GeneratorUse
 
 if TYPE_CHECKING:
     from foundry.recipes.mini_engine.allocator import PoolId
     from foundry.recipes.mini_engine.device import Device
+
+# What the generator's words hold while SAVE looks for them.
+PROBE_SEED = 0x5EED_F00D_1234_5677
+PROBE_OFFSET = 0x0FF5_E7A1_B2C0
 
 
 class CapturedGraph:
@@ -34,9 +39,18 @@ class CapturedGraph:
             raise RuntimeError("the graph was instantiated, its CUgraph is gone")
         return self._graph
 
-    def generator_increment(self) -> int:
-        """By how much one replay advances the generator's offset."""
-        return self._increment
+    def generator(self) -> GeneratorUse | None:
+        """Writes values to the generator's words that can be found again; nothing is replayed."""
+        generator, stream = self._device.generator, self._device.stream
+        if self._increment == 0:
+            return None
+        assert generator.seed_word is not None and generator.offset_word is not None  # this graph is registered
+        before = generator.seed, generator.offset
+        generator.seed, generator.offset = PROBE_SEED, PROBE_OFFSET
+        generator.write_words(generator.seed_word.address, generator.offset_word.address, 0, stream)
+        generator.seed, generator.offset = before
+        self._device.synchronize()
+        return GeneratorUse(self._increment, PROBE_SEED, PROBE_OFFSET)
 
     def instantiate(self) -> None:
         """Makes the graph launchable; a second call does nothing."""

@@ -40,7 +40,6 @@ class ModelConfig:
     seed: int = 1
     temperature: float = 0.8
     logit_scale: float = 1.5
-    sampling: bool = True  # False: forwards draw no random numbers
 
     @property
     def q_width(self) -> int:
@@ -143,7 +142,7 @@ class StepOutputs(NamedTuple):
     """What one forward returns: rows as given, memory from the pool of the current stream."""
 
     tokens: DeviceArray  # [batch] int32: the likeliest
-    sampled: DeviceArray | None  # [batch] int32: drawn with the default generator
+    sampled: DeviceArray  # [batch] int32: drawn with the default generator
     logits: DeviceArray  # [batch][vocabulary]
     step: DeviceArray  # [1] int32: how many forwards the module has counted
 
@@ -221,10 +220,10 @@ class Model:
         launch("scale_bias", (batch, 1, 1), THREADS, scale, packed=True)
         tokens = device.empty((batch,), "int32")
         launch("argmax", (batch, 1, 1), THREADS, tokens, logits, c.vocabulary)
-        sampled = device.empty((batch,), "int32") if c.sampling else None
-        if sampled is not None:
-            draw = device.generator.state(4)
-            launch("sample", (batch, 1, 1), THREADS, sampled, logits, c.vocabulary, c.temperature, draw)
+        sampled = device.empty((batch,), "int32")
+        launch(
+            "sample", (batch, 1, 1), THREADS, sampled, logits, c.vocabulary, c.temperature, device.generator.state(4)
+        )
         device.driver.stream_wait(device.stream, join)
         device.driver.event_destroy(fork)
         device.driver.event_destroy(join)

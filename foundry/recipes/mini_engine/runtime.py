@@ -150,6 +150,13 @@ class MiniRuntime:
         with _announced():
             return capture(self._device, function, pool, self._capture_stream)
 
+    def draw(self, increment: int) -> tuple[int, int]:
+        """Seed and offset of the generator; then advances it."""
+        generator = self._device.generator
+        seed, offset = generator.seed, generator.offset
+        generator.offset += increment
+        return seed, offset
+
     def current_stream(self) -> int:
         """The current stream of this thread."""
         return self._device.stream

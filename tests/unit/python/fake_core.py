@@ -84,6 +84,7 @@ class Process:
         self.broken: set[str] = set()  # graphs whose restore fails
         self.out_of_memory_in: set[int] = set()
         self.full_disk = False
+        self.lost_generator = False
         self.open_loaders: list[Loader] = []
         self.pins = 0
         self.calls: list[str] = []
@@ -310,8 +311,18 @@ class Saver:
     def add_graph(self, raw_graph: int, name: str) -> int:
         if name in process.unsupported:
             raise fail("unsupported", f"graph {name} has a host node between kernels a and b")
-        self.graphs.append({"name": name, "program": process.captured[raw_graph], "outputs": '["none"]'})
+        self.graphs.append({"name": name, "program": list(process.captured[raw_graph]), "outputs": '["none"]', "generator": [0, 0, 0]})
         return len(self.graphs) - 1
+
+    def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:
+        if process.lost_generator:
+            raise fail("unsupported", "it draws random numbers, but its words cannot be told")
+        words = {a for _, _, sources, _ in self.graphs[graph]["program"] for a in sources}
+        found = []
+        for value in (seed, offset):
+            (word,) = [a for a in words if read_memory(a, 8) == value.to_bytes(8, "little")]
+            found.append(word)
+        self.graphs[graph]["generator"] = [increment, *found]
 
     def set_outputs(self, graph: int, tree: str, tensors: Any) -> None:
         self.graphs[graph]["outputs"] = tree
@@ -366,6 +377,7 @@ class ArchiveGraph:
     outputs: str
     generator_increment: int
     program: list[Any]
+    words: list[int]
 
 
 @dataclass
@@ -408,8 +420,8 @@ class Archive:
             raise fail("corrupt", f"{path}/rank_0/all.json is not the file that foundry.json lists")
         document = json.loads(read_text(path, "rank_0/all.json"))
         self.graphs = [
-            ArchiveGraph(i, g["name"], len(g["program"]), 0, {"kernel": len(g["program"])}, g["outputs"], 0,
-                         g["program"])
+            ArchiveGraph(i, g["name"], len(g["program"]), 0, {"kernel": len(g["program"])}, g["outputs"],
+                         g["generator"][0], g["program"], g["generator"][1:])
             for i, g in enumerate(document["graphs"])
         ]
         self.images = [ArchiveImage()]
@@ -488,6 +500,11 @@ class Loader:
         assert not self.closed
         run(self.archive.graphs[graph].program)
 
+    def launch_random(self, graph: int, stream: int, seed: int, offset: int) -> None:
+        for word, value in zip(self.archive.graphs[graph].words, (seed, offset), strict=True):
+            write_memory(word, value.to_bytes(8, "little"))
+        self.launch(graph, stream)
+
     def pin(self) -> None:
         process.pins += 1
 
@@ -506,14 +523,22 @@ class Loader:
 # ---- kernels and memory
 
 
+def numbers(seed: int, offset: int, count: int) -> bytes:
+    """Random bytes of a generator's state."""
+    return hashlib.shake_128(f"{seed}/{offset}".encode()).digest(count)
+
+
 def run(program: Any) -> None:
     """Executes (operation, destination, sources, bytes) nodes on the process's memory."""
     for operation, destination, sources, nbytes in program:
-        data = [read_memory(source, nbytes) for source in sources]
+        data = [read_memory(source, 8 if operation == "random" else nbytes) for source in sources]
         if operation == "add":
             result = bytes((a + b) & 255 for a, b in zip(*data, strict=True))
         elif operation == "copy":
             (result,) = data
+        elif operation == "random":
+            seed, offset = (int.from_bytes(word, "little") for word in data)
+            result = numbers(seed, offset, nbytes)
         else:
             raise AssertionError(operation)
         write_memory(destination, result)

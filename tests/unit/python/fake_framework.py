@@ -7,6 +7,8 @@ from typing import Any
 
 import fake_core as core
 
+from foundry.runtime import GeneratorUse
+
 SEGMENT = 1024
 BLOCK = 64
 
@@ -65,7 +67,9 @@ class Framework:
         self.zone: int | None = None
         self.settings = "none"
         self.recording: list[Any] | None = None
-        self.drawn = 0
+        self.seed, self.offset = 0, 0
+        self.in_graph = 0
+        self.words: list[FakeTensor] = []
         self.kept: list[Storage] = []
         self.log: list[str] = []
         self.next_raw = 1
@@ -120,8 +124,19 @@ class Framework:
         self._run(("copy", target.address, [source.address], target.length))
         return target
 
-    def draw(self) -> None:
-        self.drawn += 4
+    def manual_seed(self, seed: int) -> None:
+        self.seed, self.offset = seed, 0
+
+    def random(self, length: int) -> FakeTensor:
+        """Random bytes; in a capture from the words, as torch does it."""
+        out = self.alloc(length)
+        if self.recording is None:
+            out.data = core.numbers(self.seed, self.offset, length)
+            self.offset += 4
+        else:
+            self._run(("random", out.address, [word.address for word in self.words], length))
+            self.in_graph += 4
+        return out
 
     # ---- the Runtime protocol
 
@@ -179,15 +194,20 @@ class Framework:
         assert self.zone is None, "a phase is active in a capture"
         for _ in range(warmup):
             function()
-        before = self.drawn
-        self.zone, self.recording = graphs_slot, []
+        if not self.words:
+            self.words = [self.alloc(8), self.alloc(8)]
+        self.zone, self.recording, self.in_graph = graphs_slot, [], 0
         try:
             result = function()
             program = self.recording
         finally:
             self.zone, self.recording = None, None
-        increment, self.drawn = self.drawn - before, before
-        return FakeGraph(self, program, result, increment)
+        return FakeGraph(self, program, result, self.in_graph)
+
+    def draw(self, increment: int) -> tuple[int, int]:
+        state = self.seed, self.offset
+        self.offset += increment
+        return state
 
     def current_stream(self) -> int:
         return 0
@@ -202,6 +222,7 @@ class FakeGraph:
     def __init__(self, framework: Framework, program: list[Any], outputs: Any, increment: int) -> None:
         self.outputs = outputs
         self.program = program
+        self._framework = framework
         self._increment = increment
         self._raw = framework.next_raw
         framework.next_raw += 1
@@ -212,12 +233,21 @@ class FakeGraph:
         core.process.captured[self._raw] = self.program
         return self._raw
 
-    def generator_increment(self) -> int:
-        return self._increment
+    def generator(self) -> GeneratorUse | None:
+        if self._increment == 0:
+            return None
+        self._write(0xABCDEF, 0x123456)
+        return GeneratorUse(self._increment, 0xABCDEF, 0x123456)
+
+    def _write(self, *values: int) -> None:
+        for word, value in zip(self._framework.words, values, strict=True):
+            word.data = value.to_bytes(8, "little")
 
     def instantiate(self) -> None:
         self.instantiated = True
 
     def replay(self) -> None:
         assert self.instantiated
+        if self._increment:
+            self._write(*self._framework.draw(self._increment))
         core.run(self.program)
