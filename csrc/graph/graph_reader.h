@@ -11,6 +11,7 @@
 
 #include "csrc/driver/driver.h"
 #include "csrc/graph/functions.h"
+#include "csrc/graph/launch_attributes.h"
 #include "csrc/graph/snapshot.h"
 #include "csrc/graph/tables.h"
 
@@ -39,9 +40,14 @@ class EventTable {
 
 class GraphReader {
  public:
-  GraphReader(const driver::Driver& driver, GraphTables& tables, FunctionTable& functions, EventTable& events,
-              const std::vector<NamedRange>& host_ranges)
-      : driver_(driver), tables_(tables), functions_(functions), events_(events), host_ranges_(host_ranges) {}
+  GraphReader(const driver::Driver& driver, GraphTables& tables, FunctionTable& functions, LaunchAttributes& attributes,
+              EventTable& events, const std::vector<NamedRange>& host_ranges)
+      : driver_(driver),
+        tables_(tables),
+        functions_(functions),
+        attributes_(attributes),
+        events_(events),
+        host_ranges_(host_ranges) {}
 
   // Appends the graph and what it refers to; returns its index. `where` names it in messages. After an error the
   // tables hold half of it: the caller rolls back.
@@ -59,7 +65,6 @@ class GraphReader {
   Result<uint32_t> read_kernel(CUgraphNode node);
   Status read_arguments(const CUDA_KERNEL_NODE_PARAMS& params, FunctionTable::Known function,
                         archive::KernelRecord& record);
-  Status read_launch_attributes(CUgraphNode node, archive::KernelRecord& record);
   Result<uint32_t> read_memcpy(CUgraphNode node);
   // Address of one end of a copy; sets `host_flag` in `flags` where it is (registered) host memory.
   Result<uint64_t> memcpy_end(CUmemorytype type, const void* host, CUdeviceptr device, size_t lod, const char* verb,
@@ -73,6 +78,7 @@ class GraphReader {
   const driver::Driver& driver_;
   GraphTables& tables_;
   FunctionTable& functions_;
+  LaunchAttributes& attributes_;
   EventTable& events_;
   const std::vector<NamedRange>& host_ranges_;
 };

@@ -3,7 +3,6 @@
 
 #include "csrc/base/text.h"
 #include "csrc/graph/graph_reader.h"
-#include "csrc/graph/node_attributes.h"
 
 namespace foundry::graph {
 
@@ -25,7 +24,7 @@ Result<uint32_t> GraphReader::read_kernel(CUgraphNode node) {
   record.block[2] = params.blockDimZ;
   record.dynamic_shared_bytes = params.sharedMemBytes;
   FOUNDRY_TRY(read_arguments(params, function, record));
-  FOUNDRY_TRY(read_launch_attributes(node, record));
+  FOUNDRY_TRY(attributes_.read(node, params, record));
   tables_.kernels.push_back(record);
   return static_cast<uint32_t>(tables_.kernels.size() - 1);
 }
@@ -71,33 +70,6 @@ Status GraphReader::read_arguments(const CUDA_KERNEL_NODE_PARAMS& params, Functi
     const archive::ParamRecord& param = tables_.params[layout.first_param + i];
     std::memcpy(bytes.data() + record.arguments + param.offset, params.kernelParams[i], param.bytes);
   }
-  return success();
-}
-
-Status GraphReader::read_launch_attributes(CUgraphNode node, KernelRecord& record) {
-  record.first_attribute = static_cast<uint32_t>(tables_.launch_attributes.size());
-  for (const LaunchAttributeInfo& row : launch_attributes()) {
-    if (row.handling == AttributeHandling::ignored) continue;
-    CUlaunchAttributeValue value;
-    std::memset(&value, 0, sizeof value);
-    const CUresult code = driver_.cuGraphKernelNodeGetAttribute(node, row.id, &value);
-    // Attributes newer than the driver, or of other devices (clusters before Hopper).
-    if (code == CUDA_ERROR_INVALID_VALUE || code == CUDA_ERROR_NOT_SUPPORTED) continue;
-    if (code != CUDA_SUCCESS) {
-      return driver_.error(code, "cuGraphKernelNodeGetAttribute").within(format("launch attribute \"%s\"", row.words));
-    }
-    if (row.is_default(value)) continue;
-    if (row.handling == AttributeHandling::refused) {
-      return Error{ErrorKind::unsupported, 0,
-                   format("it has the launch attribute \"%s\", which cannot be restored", row.words)};
-    }
-    archive::LaunchAttributeRecord attribute{};
-    attribute.id = static_cast<uint32_t>(row.id);
-    static_assert(sizeof attribute.value == sizeof value);
-    std::memcpy(attribute.value, &value, row.bytes);
-    tables_.launch_attributes.push_back(attribute);
-  }
-  record.attribute_count = static_cast<uint32_t>(tables_.launch_attributes.size()) - record.first_attribute;
   return success();
 }
 

@@ -17,13 +17,14 @@ enum class AttributeHandling : uint32_t {
 
 // X(CU_LAUNCH_ATTRIBUTE_ suffix, words, AttributeHandling, bytes, default)
 //   bytes    how much of the value means something; the rest is stored as zero
-//   default  the value's first 32-bit word; what follows is zero
+//   default  the value's first 32-bit word on a new node, zeros behind it (driver 580 on an H200). A new node of the
+//            function at hand decides where one can be asked: defaults depend on driver, device and function.
 #define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                                    \
   X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 0)                                      \
   X(COOPERATIVE, "cooperative launch", restored, 4, 0)                                                  \
   X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 0)                                    \
   X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 0)                                            \
-  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", restored, 4, 0)                  \
+  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", restored, 4, 1)                  \
   X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 0)              \
   X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 0)                                           \
   X(PRIORITY, "priority", restored, 4, 0)                                                               \
@@ -32,7 +33,7 @@ enum class AttributeHandling : uint32_t {
   X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", restored, 12, 0)                        \
   X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 0)                                 \
   X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 4, 0)                               \
-  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0xffffffff)                \
+  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0)                         \
   X(NVLINK_UTIL_CENTRIC_SCHEDULING, "NVLink-centric scheduling", restored, 4, 0)
 
 struct LaunchAttributeInfo {
@@ -42,10 +43,13 @@ struct LaunchAttributeInfo {
   uint32_t bytes;
   CUlaunchAttributeValue initial;
 
-  bool is_default(const CUlaunchAttributeValue& value) const {
+  // Whether two values mean the same.
+  bool equal(const CUlaunchAttributeValue& a, const CUlaunchAttributeValue& b) const {
     // A window of no bytes is no window, whatever its other fields say.
-    if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) return value.accessPolicyWindow.num_bytes == 0;
-    return std::memcmp(&value, &initial, bytes) == 0;
+    if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && a.accessPolicyWindow.num_bytes == 0) {
+      return b.accessPolicyWindow.num_bytes == 0;
+    }
+    return std::memcmp(&a, &b, bytes) == 0;
   }
 };
 

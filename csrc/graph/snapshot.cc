@@ -10,11 +10,15 @@ namespace foundry::graph {
 
 struct Snapshotter::State {
   State(const driver::Driver& used_driver, ImageResolver& images)
-      : driver(used_driver), functions(used_driver, images, tables), events(tables) {}
+      : driver(used_driver),
+        functions(used_driver, images, tables),
+        attributes(used_driver, tables),
+        events(tables) {}
 
   const driver::Driver& driver;
   GraphTables tables;
   FunctionTable functions;
+  LaunchAttributes attributes;
   EventTable events;
   std::vector<NamedRange> host_ranges;
 };
@@ -34,11 +38,12 @@ Result<uint32_t> Snapshotter::add(CUgraph graph, std::string_view name) {
 
   const GraphTables::Mark mark = s.tables.mark();
   s.functions.refresh();
-  GraphReader reader(s.driver, s.tables, s.functions, s.events, s.host_ranges);
+  GraphReader reader(s.driver, s.tables, s.functions, s.attributes, s.events, s.host_ranges);
   Result<uint32_t> index = reader.read(graph, "graph " + text, 0);
   if (!index.ok()) {
     s.tables.roll_back(mark);
     s.functions.roll_back();
+    s.attributes.roll_back();
     s.events.roll_back();
     return index;
   }

@@ -296,28 +296,4 @@ CUkernel FakeDriver::kernel(CUlibrary library, const std::string& name) {
   return kernel;
 }
 
-namespace {
-FakeAbi* active_abi = nullptr;
-}
-
-FakeAbi::FakeAbi() {
-  active_abi = this;
-  abi_.images = [](foundry_image* out, size_t capacity) {
-    const auto& all = active_abi->images;
-    std::copy_n(all.begin(), std::min(capacity, all.size()), out);
-    return all.size();
-  };
-}
-FakeAbi::~FakeAbi() { active_abi = nullptr; }
-
-void FakeAbi::add(const void* handle, uint32_t is_library) {
-  foundry_image image{};
-  image.id = images.size();
-  image.handle = const_cast<void*>(handle);
-  image.is_library = is_library;
-  image.loaded = 1;
-  image.entry_point = image.source = "";
-  images.push_back(image);
-}
-
 }  // namespace foundry::graph::testing

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/abi/foundry_abi.h"
 #include "csrc/driver/driver.h"
 
 namespace foundry::graph::testing {
@@ -126,6 +125,7 @@ class FakeDriver {
   std::map<std::string, FakeImageSpec> images;
   std::map<std::string, CUresult> failures;              // entry point -> what it answers from now on
   std::map<int, CUresult> attribute_failures;            // launch attribute -> what asking for it answers
+  std::map<int, CUlaunchAttributeValue> new_node_attributes;  // defaults other than the table's
   std::map<std::string, CUresult> param_info_failures;   // kernel name -> what its parameter info answers
   std::map<uint64_t, unsigned> pointer_types;            // what cuPointerGetAttributes knows
   std::function<void(const char* call)> on_call;         // seen from any thread
@@ -158,21 +158,6 @@ class FakeDriver {
   driver::Driver table_;
   FakeObject context_{Tag::context};
   std::mutex mutex_;
-};
-
-// A hook that recorded libraries; `foundry_abi::images` only.
-class FakeAbi {
- public:
-  FakeAbi();
-  ~FakeAbi();
-  const foundry_abi& abi() const { return abi_; }
-  std::vector<foundry_image> images;
-  void add_library(CUlibrary library) { add(library, 1); }
-  void add_module(const void* module) { add(module, 0); }
-
- private:
-  void add(const void* handle, uint32_t is_library);
-  foundry_abi abi_{};
 };
 
 }  // namespace foundry::graph::testing

@@ -79,7 +79,10 @@ CUresult CUDAAPI node_get_attribute(CUgraphNode node, CUlaunchAttributeID id, CU
   const LaunchAttributeInfo* info = launch_attribute_info(id);
   if (info == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // Like the driver: only the value's own bytes are written, the rest is what was there.
-  std::memcpy(value, found == set.end() ? &info->initial : &found->second, info->bytes);
+  const auto& initial = FakeDriver::now().new_node_attributes;
+  const auto given = initial.find(id);
+  std::memcpy(value, found != set.end() ? &found->second : given != initial.end() ? &given->second : &info->initial,
+              info->bytes);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI node_set_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue* value) {
@@ -113,8 +116,11 @@ FakeNode* append(CUgraph graph, CUgraphNode* out, int type) {
 CUresult CUDAAPI add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t,
                                  const CUDA_KERNEL_NODE_PARAMS* params) {
   ENTER(cuGraphAddKernelNode, true);
-  if (!has_tag(params->kern, Tag::kernel)) return CUDA_ERROR_INVALID_HANDLE;
-  FakeKernel* kernel = as<FakeKernel>(params->kern);
+  // Like the driver: `kern` counts only without `func`.
+  if (params->func != nullptr ? !has_tag(params->func, Tag::function) : !has_tag(params->kern, Tag::kernel)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  FakeKernel* kernel = params->func != nullptr ? as<FakeFunction>(params->func)->kernel : as<FakeKernel>(params->kern);
   const int most = attribute_of(*kernel, kernel->function.attributes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
   if (static_cast<int>(params->sharedMemBytes) > most) return CUDA_ERROR_INVALID_VALUE;
   FakeNode* node = append(graph, out, CU_GRAPH_NODE_TYPE_KERNEL);

@@ -12,6 +12,7 @@
 #include "csrc/graph/abi_images.h"
 #include "csrc/graph/restore.h"
 #include "csrc/graph/snapshot.h"
+#include "tests/unit/graph/fake_abi.h"
 #include "tests/unit/graph/fake_driver.h"
 
 namespace foundry::graph::testing {

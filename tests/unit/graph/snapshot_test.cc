@@ -125,6 +125,29 @@ TEST_F(SnapshotTest, KeepsAttributesThatDifferFromTheDefault) {
   for (size_t i = sizeof priority; i < sizeof stored[1].value; ++i) EXPECT_EQ(stored[1].value[i], 0) << i;
 }
 
+TEST_F(SnapshotTest, DefaultsAreThoseOfANewNodeOnThisDriver) {
+  fake.new_node_attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE].clusterSchedulingPolicyPreference =
+      CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING;
+  CUgraph graph = new_graph();
+  add_plain(graph);
+  auto& changed = add_plain(graph)->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE];
+  changed.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD;  // the default elsewhere
+  ASSERT_TRUE(snapshot->add(graph, "a").ok());
+  const GraphTables& t = snapshot->tables();
+  EXPECT_EQ(t.kernels[0].attribute_count, 0u);
+  ASSERT_EQ(t.kernels[1].attribute_count, 1u);
+  EXPECT_EQ(t.launch_attributes[0].value[0], CU_CLUSTER_SCHEDULING_POLICY_SPREAD);
+}
+
+TEST_F(SnapshotTest, WithoutANewNodeTheTableSaysWhatIsDefault) {
+  fake.failures["cuGraphAddKernelNode"] = CUDA_ERROR_INVALID_VALUE;
+  CUgraph graph = new_graph();
+  add_plain(graph)->attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = 2;
+  ASSERT_TRUE(snapshot->add(graph, "a").ok());
+  ASSERT_EQ(snapshot->tables().launch_attributes.size(), 1u);
+  EXPECT_EQ(snapshot->tables().launch_attributes[0].id, static_cast<uint32_t>(CU_LAUNCH_ATTRIBUTE_PRIORITY));
+}
+
 TEST_F(SnapshotTest, AnAttributeThatCannotBeReadIsAnError) {
   fake.attribute_failures[CU_LAUNCH_ATTRIBUTE_COOPERATIVE] = CUDA_ERROR_INVALID_HANDLE;
   CUgraph graph = new_graph();
