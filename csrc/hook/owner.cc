@@ -7,16 +7,13 @@
 #include <string>
 
 #include "csrc/base/text.h"
+#include "csrc/base/version.h"
 #include "csrc/driver/driver.h"
 #include "csrc/hook/device_code.h"
 #include "csrc/hook/image_registry.h"
 #include "csrc/hook/resolve.h"
 #include "csrc/hook/settings.h"
 #include "csrc/layout/owner.h"
-
-#ifndef FOUNDRY_VERSION
-#define FOUNDRY_VERSION "0.1.0"
-#endif
 
 namespace foundry::hook {
 namespace {

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import environment, run_python
+
+from tests.integration.hook.support import environment, run_python
 
 AMBIENT = 2
 LIVE, QUARANTINED, RELEASED = 1, 2, 3

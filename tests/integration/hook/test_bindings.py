@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from conftest import environment, run_python
+from tests.integration.hook.support import environment, run_python
+
 
 SCRIPT = """
 from client import Probe, answer

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import product
+
+from tests.integration.hook.support import product
 
 
 def readelf(option: str, path: Path) -> str:

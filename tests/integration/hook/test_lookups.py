@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Compiler, environment, run
+
+from tests.integration.hook.support import Compiler, environment, run
 
 HOOK = "libcuda_hook.so"
 INTERPOSED = ("'cuMemAlloc_v2'", "'cuModuleLoadData'")

@@ -9,7 +9,8 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from conftest import Compiler, environment
+
+from tests.integration.hook.support import Compiler, environment
 
 PYTHON = [sys.executable, "-s", "-c", "import json, ctypes; print(json.dumps(sorted(vars(json)))[:20]); raise SystemExit(3)"]
 NO_CUDA = "import ctypes; print(hasattr(ctypes.CDLL(None), 'cuMemAlloc_v2')); ctypes.CDLL('libcuda.so.1')"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Compiler, environment, run, run_python
+
+from tests.integration.hook.support import Compiler, environment, run, run_python
 
 SCRIPT = """
 from client import *
