@@ -20,7 +20,7 @@ class NoHook(Exception):
 
 def library_folder() -> Path:
     """Where the package has its builds of the hook."""
-    return Path(__file__).resolve().parent.parent / "lib"
+    return Path(__file__).absolute().parent.parent / "lib"
 
 
 def target_for(devices: Sequence[Device], env: Mapping[str, str]) -> int:
@@ -43,7 +43,7 @@ def target_for(devices: Sequence[Device], env: Mapping[str, str]) -> int:
 def hook_library(target: int, env: Mapping[str, str]) -> Path:
     """The file to preload. Raises NoHook if it is not there or the loader could not name it."""
     given = env.get(LIBRARY_VARIABLE)
-    path = Path(given).resolve() if given else library_folder() / f"sm_{target}" / HOOK_NAME
+    path = Path(given).absolute() if given else library_folder() / f"sm_{target}" / HOOK_NAME
     if not path.is_file():
         raise NoHook(f"{path} does not exist: this installation has no hook for sm_{target}")
     if any(char in str(path) for char in " :"):

@@ -16,11 +16,11 @@ def folder() -> Path:
 
     Raises FileNotFoundError that names what is missing.
     """
-    place = Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).resolve().parent.parent / "sim")
+    place = Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).absolute().parent.parent / "sim")
     missing = [name for name in (DRIVER, *IMAGES) if not (place / name).is_file()]
     if missing:
         raise FileNotFoundError(f"{place} lacks {', '.join(missing)}: this installation has no simulated driver")
-    return place.resolve()
+    return place.absolute()
 
 
 def environment(env: Mapping[str, str], device: str | None = None) -> dict[str, str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
-from conftest import Done, Runner
+
+if TYPE_CHECKING:
+    from conftest import Done, Runner
 
 SMALL = ["-m", "foundry.recipes.torch_decode", "--layers", "4", "--max-batch", "64", "--compare"]
 GRAPHS = 11

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from conftest import PROGRAMS, Done, Runner
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-PROGRAM = [str(PROGRAMS / "outputs.py")]
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Done, Runner
+
+PROGRAM = [str(Path(__file__).parent / "programs" / "outputs.py")]
 
 
 @pytest.fixture(scope="module")

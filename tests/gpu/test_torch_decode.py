@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from conftest import Done, Runner
+
+if TYPE_CHECKING:
+    from conftest import Done, Runner
 
 PROGRAM = ["-m", "foundry.recipes.torch_decode"]
 GRAPHS = 67

@@ -6,7 +6,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from conftest import SIZES, Engine, World
+from session_world import SIZES, Engine, World
 from fake_framework import FakeTensor, Framework
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from conftest import World
+from session_world import World
 from typer.testing import CliRunner, Result
 
 from foundry.cli import cleaning, doctor, hook, probe, run

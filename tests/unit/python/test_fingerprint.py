@@ -8,7 +8,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from conftest import World
+from session_world import World
 from fake_framework import Framework
 
 import foundry

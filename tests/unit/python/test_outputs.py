@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from conftest import World
+from session_world import World
 from fake_framework import FakeTensor, Framework
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from conftest import SIZES, Engine, World, start
+from session_world import SIZES, Engine, World, start
 from fake_framework import Framework
 
 import foundry

@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from conftest import World
+from session_world import World
 
 import foundry
 
