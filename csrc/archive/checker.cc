@@ -18,8 +18,8 @@ constexpr uint32_t kSmallestGranularity = 4096;
 
 void Checker::fail(const std::string& why) const {
   throw Damage{{ErrorKind::corrupt, 0,
-                file_.name() + ", section " + section_info(section_).name + ", record " + std::to_string(record_) + ": " +
-                    why + ". The file is damaged; write the archive again."}};
+                file_.name() + ", section " + section_info(section_).name + ", record " + std::to_string(record_) +
+                    ": " + why + ". The file is damaged; write the archive again."}};
 }
 
 void Checker::fail_file(const std::string& why) const {
@@ -53,7 +53,8 @@ void Checker::text(const char* field, StringRef ref, uint32_t most) const {
 void Checker::addresses(const char* field, uint64_t address, uint64_t bytes) const {
   uint64_t end;
   if (!add(address, bytes, &end) || end > kHighestAddress) {
-    fail(format("%s is no range of addresses: %llu bytes at 0x%llx", field, static_cast<Ull>(bytes), static_cast<Ull>(address)));
+    fail(format("%s is no range of addresses: %llu bytes at 0x%llx", field, static_cast<Ull>(bytes),
+                static_cast<Ull>(address)));
   }
 }
 
@@ -74,9 +75,11 @@ void Checker::check_zones(Section section, std::span<const ZoneRecord> zones) {
     require(zone.kind >= 1 && zone.kind <= kLastZoneKind, "the kind of zone is unknown");
     require(zone.granularity >= kSmallestGranularity && (zone.granularity & (zone.granularity - 1)) == 0,
             "the granularity is not a power of two of at least a page");
-    require(zone.base % zone.granularity == 0 && zone.size % zone.granularity == 0, "base or size is no multiple of the granularity");
+    require(zone.base % zone.granularity == 0 && zone.size % zone.granularity == 0,
+            "base or size is no multiple of the granularity");
     uint64_t end;
-    require(zone.size > 0 && zone.base >= kLowestZoneAddress && add(zone.base, zone.size, &end) && end <= kHighestZoneAddress,
+    require(zone.size > 0 && zone.base >= kLowestZoneAddress && add(zone.base, zone.size, &end) &&
+                end <= kHighestZoneAddress,
             "the window does not lie where zones can be");
     require(zone.used_end >= zone.base && zone.used_end <= end, "used_end lies outside the window");
     for (size_t k = 0; k < i; ++k) {
@@ -88,10 +91,17 @@ void Checker::check_zones(Section section, std::span<const ZoneRecord> zones) {
 
 Status validate(const File& file) try {
   switch (file.kind()) {
-    case FileKind::graphs: validate_graphs(file); break;
-    case FileKind::memory: validate_memory(file); break;
-    case FileKind::journal: validate_journal(file); break;
-    case FileKind::golden: break;  // has no sections yet, which the reader has checked
+    case FileKind::graphs:
+      validate_graphs(file);
+      break;
+    case FileKind::memory:
+      validate_memory(file);
+      break;
+    case FileKind::journal:
+      validate_journal(file);
+      break;
+    case FileKind::golden:
+      break;  // has no sections yet, which the reader has checked
   }
   return success();
 } catch (Damage& damage) {

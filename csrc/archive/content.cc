@@ -24,7 +24,8 @@ struct HashBytes {
 };
 
 bool all_zero(std::span<const std::byte> bytes) {
-  return bytes.empty() || (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+  return bytes.empty() ||
+         (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 struct Unit {
@@ -53,8 +54,9 @@ Error compression_failed(size_t code) {
 }
 
 Error damaged(size_t record, const std::string& why) {
-  return {ErrorKind::corrupt, 0,
-          format("section content_blocks, record %zu: ", record) + why + ". The file is damaged; write the archive again."};
+  return {
+      ErrorKind::corrupt, 0,
+      format("section content_blocks, record %zu: ", record) + why + ". The file is damaged; write the archive again."};
 }
 
 }  // namespace
@@ -134,7 +136,8 @@ Result<std::span<const std::byte>> ContentWriter::State::decoded_unit(size_t uni
     Decoded fresh{unit, std::vector<std::byte>(source.decoded_bytes)};
     const size_t size = ZSTD_decompress(fresh.bytes.data(), fresh.bytes.size(), scratch.data(), scratch.size());
     if (size != source.decoded_bytes) {
-      return Error{ErrorKind::io, 0, "Content that was just written cannot be read back; the disk or memory is faulty."};
+      return Error{ErrorKind::io, 0,
+                   "Content that was just written cannot be read back; the disk or memory is faulty."};
     }
     if (decoded.size() == kMostDecoded) decoded.pop_back();
     at = decoded.insert(decoded.end(), std::move(fresh));
@@ -161,8 +164,8 @@ Status ContentWriter::State::flush() {
   std::span<const std::byte> bytes = pending;
   if (options.compress) {
     scratch.resize(ZSTD_compressBound(pending.size()));
-    const size_t size = ZSTD_compressCCtx(compressor.get(), scratch.data(), scratch.size(), pending.data(), pending.size(),
-                                          options.level);
+    const size_t size = ZSTD_compressCCtx(compressor.get(), scratch.data(), scratch.size(), pending.data(),
+                                          pending.size(), options.level);
     if (ZSTD_isError(size)) return compression_failed(size);
     if (static_cast<double>(size) <= (1.0 - options.least_saving) * static_cast<double>(pending.size())) {
       unit.encoding = Encoding::zstd;
@@ -233,7 +236,8 @@ Result<ContentStatistics> ContentWriter::finish() {
   return state.statistics;
 }
 
-Result<std::vector<ContentUnit>> content_units(std::span<const ContentRecord> records, std::span<const std::byte> content) {
+Result<std::vector<ContentUnit>> content_units(std::span<const ContentRecord> records,
+                                               std::span<const std::byte> content) {
   std::vector<ContentUnit> units;
   boost::unordered_flat_map<std::pair<uint64_t, uint64_t>, size_t> index;
   for (size_t i = 0; i < records.size(); ++i) {
@@ -277,7 +281,8 @@ Result<std::vector<ContentUnit>> content_units(std::span<const ContentRecord> re
 }
 
 Status decode_unit(const ContentUnit& unit, std::span<const std::byte> content, std::span<std::byte> out) {
-  if (out.size() < unit.decoded_bytes || unit.stored > content.size() || unit.stored_bytes > content.size() - unit.stored) {
+  if (out.size() < unit.decoded_bytes || unit.stored > content.size() ||
+      unit.stored_bytes > content.size() - unit.stored) {
     return Error{ErrorKind::invalid, 0, "A unit of memory content does not fit its buffer or its section."};
   }
   const std::span<const std::byte> stored = content.subspan(unit.stored, unit.stored_bytes);
@@ -287,13 +292,16 @@ Status decode_unit(const ContentUnit& unit, std::span<const std::byte> content, 
   }
   const size_t size = ZSTD_decompress(out.data(), unit.decoded_bytes, stored.data(), stored.size());
   if (size == unit.decoded_bytes) return success();  // an error code is no size that a unit can have
-  return Error{ErrorKind::corrupt, 0, format("section content, unit at %llu: ", static_cast<unsigned long long>(unit.stored)) +
-                                          (ZSTD_isError(size) ? ZSTD_getErrorName(size) : "it decodes to another size") +
-                                          ". The file is damaged; write the archive again."};
+  return Error{ErrorKind::corrupt, 0,
+               format("section content, unit at %llu: ", static_cast<unsigned long long>(unit.stored)) +
+                   (ZSTD_isError(size) ? ZSTD_getErrorName(size) : "it decodes to another size") +
+                   ". The file is damaged; write the archive again."};
 }
 
 std::span<const std::byte> raw_unit(const ContentUnit& unit, std::span<const std::byte> content) {
-  if (unit.encoding != Encoding::raw || unit.stored > content.size() || unit.stored_bytes > content.size() - unit.stored) return {};
+  if (unit.encoding != Encoding::raw || unit.stored > content.size() ||
+      unit.stored_bytes > content.size() - unit.stored)
+    return {};
   return content.subspan(unit.stored, unit.stored_bytes);
 }
 

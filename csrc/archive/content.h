@@ -33,7 +33,8 @@ struct ContentStatistics {
 // Fills the sections `content` and `content_blocks` of a memory file.
 class ContentWriter {
  public:
-  // Begins the writer's content section; nothing else can be written to the file until finish(). `file` must outlive this.
+  // Begins the writer's content section; nothing else can be written to the file until finish(). `file` must outlive
+  // this.
   static Result<ContentWriter> create(FileWriter& file, const ContentOptions& options = {});
   ContentWriter(ContentWriter&&) noexcept;
   ContentWriter& operator=(ContentWriter&&) noexcept;

@@ -73,7 +73,8 @@ Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> bytes) {
   for (const Elf64_Shdr& table : sections) {
     if (table.sh_type != SHT_SYMTAB) continue;
     const auto symbols = elf.range(table.sh_offset, table.sh_size);
-    if (!symbols || table.sh_entsize != sizeof(Elf64_Sym) || table.sh_size % sizeof(Elf64_Sym) != 0 || table.sh_link >= count) {
+    if (!symbols || table.sh_entsize != sizeof(Elf64_Sym) || table.sh_size % sizeof(Elf64_Sym) != 0 ||
+        table.sh_link >= count) {
       return damaged("its symbol table lies outside the file");
     }
     const auto strings = elf.range(sections[table.sh_link].sh_offset, sections[table.sh_link].sh_size);
@@ -84,7 +85,8 @@ Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> bytes) {
       if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_size == 0) continue;
       if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= SHN_LORESERVE) continue;
       const uint64_t number = at / sizeof(Elf64_Sym);
-      if (symbol.st_shndx >= count) return damaged(format("symbol %llu names no section", static_cast<unsigned long long>(number)));
+      if (symbol.st_shndx >= count)
+        return damaged(format("symbol %llu names no section", static_cast<unsigned long long>(number)));
       const Elf64_Shdr& section = sections[symbol.st_shndx];
       const auto section_name = text_at(*names, section.sh_name);
       if (!section_name) return damaged("a section's name lies outside the table of names");

@@ -40,7 +40,10 @@ bool is_kind(const FatbinEntry& entry, FatbinKind kind) { return entry.kind == s
 
 std::string name(const FatbinEntry& entry) {
   const char* suffix = (entry.flags & kFlagFamily) != 0 ? "f" : (entry.flags & kFlagArchSpecific) != 0 ? "a" : "";
-  return format("%s%u%s", is_kind(entry, FatbinKind::ptx) ? "PTX compute_" : is_kind(entry, FatbinKind::elf) ? "sm_" : "code for ",
+  return format("%s%u%s",
+                is_kind(entry, FatbinKind::ptx)   ? "PTX compute_"
+                : is_kind(entry, FatbinKind::elf) ? "sm_"
+                                                  : "code for ",
                 entry.arch, suffix);
 }
 
@@ -126,9 +129,10 @@ Result<std::vector<std::byte>> fatbin_payload(std::span<const std::byte> image, 
   const auto payload = image.subspan(entry.offset + entry.header_bytes, entry.payload_bytes);
   if (!entry.compressed()) return std::vector<std::byte>(payload.begin(), payload.end());
   if (!entry.zstd()) {
-    return Error{ErrorKind::unsupported, 0, "The fatbin's entry for " + name(entry) +
-                                                " is compressed by LZ4 (CUDA before 12.4, or --compress-mode=speed), which "
-                                                "Foundry does not decompress."};
+    return Error{ErrorKind::unsupported, 0,
+                 "The fatbin's entry for " + name(entry) +
+                     " is compressed by LZ4 (CUDA before 12.4, or --compress-mode=speed), which "
+                     "Foundry does not decompress."};
   }
   // Some writers leave the compressed size out; the payload then ends with padding that is not part of the frame.
   const size_t given = entry.compressed_bytes != 0 ? entry.compressed_bytes : payload.size();
@@ -139,7 +143,8 @@ Result<std::vector<std::byte>> fatbin_payload(std::span<const std::byte> image, 
     return damaged("the entry for " + name(entry) + " is no zstd frame of the size it states");
   }
   // zstd cannot expand by more than this; a header that claims more must not make us allocate it.
-  if (entry.uncompressed_bytes / (1u << 16) > frame) return damaged("the entry for " + name(entry) + " claims an impossible size");
+  if (entry.uncompressed_bytes / (1u << 16) > frame)
+    return damaged("the entry for " + name(entry) + " claims an impossible size");
   std::vector<std::byte> out(entry.uncompressed_bytes);
   const size_t size = ZSTD_decompress(out.data(), out.size(), payload.data(), frame);
   if (size != out.size()) return damaged("the entry for " + name(entry) + " cannot be decompressed");

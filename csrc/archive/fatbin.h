@@ -14,7 +14,7 @@ namespace foundry::archive {
 enum class FatbinKind : uint16_t { ptx = 1, elf = 2 };  // other numbers exist (LTO, relocatable PTX) and are passed by
 
 struct FatbinEntry {
-  uint64_t offset = 0;         // of the entry's header in the container
+  uint64_t offset = 0;  // of the entry's header in the container
   uint32_t header_bytes = 0;
   uint64_t payload_bytes = 0;  // as stored, padding included
   uint16_t kind = 0;           // FatbinKind

@@ -135,7 +135,8 @@ Status remove_level(int parent, const std::string& name, int depth) {
   if (unlinkat(parent, name.c_str(), 0) == 0 || errno == ENOENT) return success();
   if (errno != EISDIR && errno != EPERM) return io_error("cannot remove", name, errno);
   if (depth > 4 * kDeepestTree) {
-    return Error{ErrorKind::invalid, 0, name + " is nested too deeply to be a leftover of Foundry; it was not removed."};
+    return Error{ErrorKind::invalid, 0,
+                 name + " is nested too deeply to be a leftover of Foundry; it was not removed."};
   }
   {
     FOUNDRY_ASSIGN(const FileDescriptor directory, open_component(parent, name, O_RDONLY | O_DIRECTORY, name));
@@ -181,8 +182,9 @@ uint64_t mapped_bytes(uint64_t bytes) {
 
 Result<PrivateMemory> PrivateMemory::create(uint64_t bytes) {
   const uint64_t size = mapped_bytes(bytes);
-  void* at = size < bytes ? MAP_FAILED
-                          : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = size < bytes
+                 ? MAP_FAILED
+                 : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
     return Error{ErrorKind::out_of_memory, ENOMEM, "There is no host memory for " + bytes_text(bytes) + "."};
   }
@@ -262,8 +264,9 @@ Status read_exactly(int fd, uint64_t offset, std::span<std::byte> out, const std
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return io_error("cannot read", name, errno);
     if (n == 0) {
-      return Error{ErrorKind::corrupt, 0, name + " ends at byte " + std::to_string(offset) + ", " +
-                                              std::to_string(out.size()) + " bytes too early."};
+      return Error{
+          ErrorKind::corrupt, 0,
+          name + " ends at byte " + std::to_string(offset) + ", " + std::to_string(out.size()) + " bytes too early."};
     }
     offset += static_cast<uint64_t>(n);
     out = out.subspan(static_cast<size_t>(n));
@@ -291,7 +294,8 @@ Result<std::string> read_text_file(int directory, const std::string& name, uint6
   FOUNDRY_ASSIGN(const FileDescriptor file, open_file_below(directory, name));
   FOUNDRY_ASSIGN(const uint64_t bytes, file_bytes(file.get(), name));
   if (bytes > limit) {
-    return Error{ErrorKind::corrupt, 0, name + " is " + bytes_text(bytes) + "; at most " + bytes_text(limit) + " are read."};
+    return Error{ErrorKind::corrupt, 0,
+                 name + " is " + bytes_text(bytes) + "; at most " + bytes_text(limit) + " are read."};
   }
   std::string out(bytes, '\0');
   FOUNDRY_TRY(read_exactly(file.get(), 0, std::as_writable_bytes(std::span(out.data(), out.size())), name));
@@ -325,7 +329,8 @@ Result<std::vector<std::string>> trust_warnings(int directory, const std::string
     out.push_back("Everybody may write to the directory that holds " + shown_as + ", and so replace the archive.");
   }
   FOUNDRY_ASSIGN(std::vector<DirectoryEntry> entries, list_tree(directory, shown_as));
-  entries.insert(entries.begin(), {".", true, 0, static_cast<uint32_t>(own.st_mode), static_cast<uint32_t>(own.st_uid)});
+  entries.insert(entries.begin(),
+                 {".", true, 0, static_cast<uint32_t>(own.st_mode), static_cast<uint32_t>(own.st_uid)});
   uint64_t writable = 0, others = 0;
   const DirectoryEntry *first_writable = nullptr, *first_other = nullptr;
   for (const DirectoryEntry& entry : entries) {
@@ -337,10 +342,11 @@ Result<std::vector<std::string>> trust_warnings(int directory, const std::string
                          static_cast<unsigned long long>(writable), shown_as.c_str(), first_writable->name.c_str()));
   }
   if (others > 0) {
-    out.push_back(format("%llu entries of %s belong to another user than this process's (uid %u) or root, the first "
-                         "is %s (uid %u).",
-                         static_cast<unsigned long long>(others), shown_as.c_str(), user, first_other->name.c_str(),
-                         first_other->owner));
+    out.push_back(
+        format("%llu entries of %s belong to another user than this process's (uid %u) or root, the first "
+               "is %s (uid %u).",
+               static_cast<unsigned long long>(others), shown_as.c_str(), user, first_other->name.c_str(),
+               first_other->owner));
   }
   return out;
 }

@@ -1,7 +1,7 @@
 """Keeps the tables of docs/archive-format.md in step with csrc/archive/records.h.
 
-    python3 csrc/archive/format_doc.py            # rewrites the generated part of the document
-    python3 csrc/archive/format_doc.py --check    # exit code 1 where it is out of date
+python3 csrc/archive/format_doc.py            # rewrites the generated part of the document
+python3 csrc/archive/format_doc.py --check    # exit code 1 where it is out of date
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def parse_records(source: str) -> dict[str, Record]:
 
 def parse_sections(source: str) -> list[SectionRow]:
     rows = re.findall(r"^  X\((\w+), (\d+), (\d+), (\w+), (\w+), ([^)]+)\)", source, re.MULTILINE)
-    return [SectionRow(name, int(number), int(version), kind, record, most) for name, number, version, kind, record, most in rows]
+    return [
+        SectionRow(name, int(number), int(version), kind, record, most)
+        for name, number, version, kind, record, most in rows
+    ]
 
 
 def parse_enums(source: str) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -114,10 +117,15 @@ def render(source: str) -> str:
     if version is None or not records or not sections:
         raise FormatError(f"{RECORDS} does not look as expected")
     out = [f"Format version {version.group(1)}.", "", "## Sections", ""]
-    out += ["| file | section | number | version | record | bytes a record | most records |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    out += [
+        "| file | section | number | version | record | bytes a record | most records |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for row in sections:
         size = 1 if row.record == "blob" else SCALARS.get(row.record) or records[row.record].bytes
-        out.append(f"| {row.kind}.fdry | `{row.name}` | {row.number} | {row.version} | {row.record} | {size} | {_limit(row.most)} |")
+        out.append(
+            f"| {row.kind}.fdry | `{row.name}` | {row.number} | {row.version} | {row.record} | {size} | {_limit(row.most)} |"
+        )
     out += ["", "## Records", ""]
     for record in records.values():
         out += [f"### {record.name} ({record.bytes} bytes)", ""]

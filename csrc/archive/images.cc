@@ -26,7 +26,8 @@ Result<bool> is_stored(int archive, const std::string& name, std::span<const std
     return std::move(file).error();
   }
   FOUNDRY_ASSIGN(const uint64_t bytes, file_bytes(file->get(), name));
-  if (bytes != image.size()) return damaged(name, "it has " + bytes_text(bytes) + " instead of " + bytes_text(image.size()));
+  if (bytes != image.size())
+    return damaged(name, "it has " + bytes_text(bytes) + " instead of " + bytes_text(image.size()));
   FOUNDRY_ASSIGN(PrivateMemory stored, PrivateMemory::create(bytes));
   FOUNDRY_TRY(read_exactly(file->get(), 0, stored.bytes(), name));
   if (!std::equal(image.begin(), image.end(), stored.bytes().begin())) return damaged(name, "its content is another");

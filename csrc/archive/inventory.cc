@@ -44,8 +44,10 @@ Result<FileDescription> describe_file(int archive, const std::string& name) {
   if (const std::string images = std::string(kImagesDirectory) + "/"; name.starts_with(images)) {
     Hash128 expected;
     if (!parse_hex(std::string_view(name).substr(images.size()), &expected) || !(expected == out.hash)) {
-      return Error{ErrorKind::corrupt, 0, name + ": its content does not have the hash that names it. The code image is "
-                                                 "damaged; write the archive again."};
+      return Error{ErrorKind::corrupt, 0,
+                   name +
+                       ": its content does not have the hash that names it. The code image is "
+                       "damaged; write the archive again."};
     }
     out.type = "image";
   }

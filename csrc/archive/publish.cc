@@ -33,7 +33,8 @@ class ParentLock {
     while (flock(out.fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) break;
       if (std::chrono::steady_clock::now() > end) {
-        return Error{ErrorKind::state, EWOULDBLOCK, "Another process has been publishing beside " + target + " for 30 seconds."};
+        return Error{ErrorKind::state, EWOULDBLOCK,
+                     "Another process has been publishing beside " + target + " for 30 seconds."};
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -56,14 +57,16 @@ Result<std::optional<DirectoryIdentity>> identify(int parent, const std::string&
 // What stands at the target may be replaced only if it is an archive or an empty directory.
 Status check_replaceable(int parent, const std::string& name, const std::string& shown) {
   auto refused = [&shown](const std::string& why) {
-    return Error{ErrorKind::invalid, 0, shown + " " + why + "; it is not replaced. Choose another path for the archive."};
+    return Error{ErrorKind::invalid, 0,
+                 shown + " " + why + "; it is not replaced. Choose another path for the archive."};
   };
   struct stat info;
   if (fstatat(parent, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return io_error("cannot examine", shown, errno);
   if (S_ISLNK(info.st_mode)) return refused("is a symbolic link");
   if (!S_ISDIR(info.st_mode)) return refused("is no directory");
   FOUNDRY_ASSIGN(const FileDescriptor directory, open_directory_below(parent, name));
-  if (fstatat(directory.get(), kManifestName, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode)) return success();
+  if (fstatat(directory.get(), kManifestName, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode))
+    return success();
   const Result<std::vector<DirectoryEntry>> entries = list_tree(directory.get(), shown);
   if (entries.ok() && entries.value().empty()) return success();
   return refused("is a directory that is no archive of Foundry");
@@ -75,11 +78,12 @@ Status sync_tree(int staging, const std::string& shown) {
   for (const DirectoryEntry& entry : entries) {
     const std::string leaf = entry.name.substr(entry.name.rfind('/') + 1);
     if (!entry.directory && leaf.find(kTemporaryMark) != std::string::npos) {
-      if (unlinkat(staging, entry.name.c_str(), 0) != 0) return io_error("cannot remove", shown + "/" + entry.name, errno);
+      if (unlinkat(staging, entry.name.c_str(), 0) != 0)
+        return io_error("cannot remove", shown + "/" + entry.name, errno);
       continue;
     }
-    FOUNDRY_ASSIGN(const FileDescriptor fd, entry.directory ? open_directory_below(staging, entry.name)
-                                                            : open_file_below(staging, entry.name));
+    FOUNDRY_ASSIGN(const FileDescriptor fd,
+                   entry.directory ? open_directory_below(staging, entry.name) : open_file_below(staging, entry.name));
     FOUNDRY_TRY(sync(fd.get(), shown + "/" + entry.name));
   }
   return sync(staging, shown);
@@ -114,7 +118,8 @@ Result<Publication> Publication::begin(const std::string& target, PublishOptions
   out.owner_ = getpid();
   out.open_ = true;
   FOUNDRY_ASSIGN(out.staging_, open_directory_below(out.parent_.get(), out.staging_name_));
-  flock(out.staging_.get(), LOCK_EX | LOCK_NB);  // tells remove_stale() of other pid namespaces that somebody is at work
+  flock(out.staging_.get(),
+        LOCK_EX | LOCK_NB);  // tells remove_stale() of other pid namespaces that somebody is at work
   out.step(PublishStep::staged);
   return out;
 }
@@ -154,8 +159,9 @@ void Publication::step(PublishStep step) const {
 }
 
 Error Publication::lost() const {
-  return {ErrorKind::state, EEXIST,
-          "Another SAVE published " + target_ + " while this one was running. Its archive stays; this one is discarded."};
+  return {
+      ErrorKind::state, EEXIST,
+      "Another SAVE published " + target_ + " while this one was running. Its archive stays; this one is discarded."};
 }
 
 Result<Published> Publication::publish(std::string_view manifest_json) {
@@ -174,12 +180,14 @@ Result<Published> Publication::publish(std::string_view manifest_json) {
   open_ = false;
   flock(staging_.get(), LOCK_UN);
   if (Status synced = sync(parent_.get(), target_); !synced.ok()) {
-    report.warnings.push_back("The archive is visible, but may not survive a power failure yet: " + synced.error().text);
+    report.warnings.push_back("The archive is visible, but may not survive a power failure yet: " +
+                              synced.error().text);
   }
   report.replaced = !old.empty();
   if (!old.empty()) {
     if (Status removed = remove_tree(parent_.get(), old); !removed.ok()) {
-      report.warnings.push_back("The previous archive is still beside the new one, at " + old + ": " + removed.error().text);
+      report.warnings.push_back("The previous archive is still beside the new one, at " + old + ": " +
+                                removed.error().text);
     }
   }
   step(PublishStep::old_removed);
@@ -197,7 +205,8 @@ Result<std::string> Publication::replace() {
   if (!existing_) {
     if (options_.exchange && renameat2(parent, from, parent, to, RENAME_NOREPLACE) == 0) return std::string();
     if (options_.exchange && errno == EEXIST) return lost();
-    if (options_.exchange && !is_unsupported(errno)) return io_error("cannot rename the staging directory to", target_, errno);
+    if (options_.exchange && !is_unsupported(errno))
+      return io_error("cannot rename the staging directory to", target_, errno);
     // A directory replaces nothing but an empty directory, and an archive is never empty.
     if (renameat(parent, from, parent, to) == 0) return std::string();
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) return lost();

@@ -21,7 +21,9 @@ Error damaged(const std::string& file, const std::string& part, const std::strin
   return {ErrorKind::corrupt, 0, file + ", " + part + ": " + why + ". The file is damaged; write the archive again."};
 }
 
-Error differs(const std::string& file, const std::string& why) { return {ErrorKind::mismatch, 0, file + " " + why + "."}; }
+Error differs(const std::string& file, const std::string& why) {
+  return {ErrorKind::mismatch, 0, file + " " + why + "."};
+}
 
 Hash128 header_hash(const FileHeader& header) {
   return hash(std::as_bytes(std::span(&header, 1)).first(offsetof(FileHeader, header_hash)));
@@ -48,16 +50,18 @@ Status check_layout(const FileHeader& header, uint64_t bytes, FileKind kind, con
                                 header.file_kind, kind_name(kind)));
   }
   if (options.identity && !(header.header_hash == *options.identity)) {
-    return differs(name, "is not the file that the inventory in foundry.json lists: identity " + hex(header.header_hash) +
-                             ", listed " + hex(*options.identity));
+    return differs(name, "is not the file that the inventory in foundry.json lists: identity " +
+                             hex(header.header_hash) + ", listed " + hex(*options.identity));
   }
   if (header.file_bytes != bytes) {
-    return damaged(name, "header", format("it says %llu bytes, the file has %llu", static_cast<Ull>(header.file_bytes),
-                                          static_cast<Ull>(bytes)));
+    return damaged(
+        name, "header",
+        format("it says %llu bytes, the file has %llu", static_cast<Ull>(header.file_bytes), static_cast<Ull>(bytes)));
   }
   if (header.section_count != sections_of(kind)) {
-    return damaged(name, "header", format("it says %u sections, a %s file has %u", header.section_count, kind_name(kind),
-                                          sections_of(kind)));
+    return damaged(
+        name, "header",
+        format("it says %u sections, a %s file has %u", header.section_count, kind_name(kind), sections_of(kind)));
   }
   const uint64_t directory_bytes = uint64_t{header.section_count} * sizeof(SectionEntry);
   if (header.directory_offset % 8 != 0 || header.directory_offset < sizeof(FileHeader) ||
@@ -75,24 +79,29 @@ Status check_entry(const SectionEntry& entry, uint64_t end, FileKind kind, const
   }
   const std::string section = std::string("section ") + info->name;
   if (entry.version != info->version) {
-    return differs(name, format("has section %s in version %u; this Foundry reads version %u", info->name, entry.version,
-                                info->version));
+    return differs(name, format("has section %s in version %u; this Foundry reads version %u", info->name,
+                                entry.version, info->version));
   }
   if (entry.reserved != 0) return damaged(name, section, "a reserved field of its directory entry is not zero");
   if (entry.record_bytes != info->record_bytes) {
-    return damaged(name, section, format("it says %u bytes a record instead of %u", entry.record_bytes, info->record_bytes));
+    return damaged(name, section,
+                   format("it says %u bytes a record instead of %u", entry.record_bytes, info->record_bytes));
   }
   if (entry.count > info->most_records) {
-    return damaged(name, section, format("it says %llu records, at most %llu are allowed", static_cast<Ull>(entry.count),
-                                         static_cast<Ull>(info->most_records)));
+    return damaged(name, section,
+                   format("it says %llu records, at most %llu are allowed", static_cast<Ull>(entry.count),
+                          static_cast<Ull>(info->most_records)));
   }
   if (entry.bytes != entry.count * info->record_bytes) {  // no overflow: both factors are bounded by the table
-    return damaged(name, section, format("it says %llu bytes for %llu records", static_cast<Ull>(entry.bytes),
-                                         static_cast<Ull>(entry.count)));
+    return damaged(
+        name, section,
+        format("it says %llu bytes for %llu records", static_cast<Ull>(entry.bytes), static_cast<Ull>(entry.count)));
   }
-  if (entry.offset % 8 != 0 || entry.offset < sizeof(FileHeader) || entry.offset > end || entry.bytes > end - entry.offset) {
-    return damaged(name, section, format("its place, %llu bytes at %llu, is not inside the file", static_cast<Ull>(entry.bytes),
-                                         static_cast<Ull>(entry.offset)));
+  if (entry.offset % 8 != 0 || entry.offset < sizeof(FileHeader) || entry.offset > end ||
+      entry.bytes > end - entry.offset) {
+    return damaged(name, section,
+                   format("its place, %llu bytes at %llu, is not inside the file", static_cast<Ull>(entry.bytes),
+                          static_cast<Ull>(entry.offset)));
   }
   return success();
 }
@@ -126,7 +135,8 @@ struct Chunk {
 };
 
 // Reads the sections and checks their hashes; in parallel where it pays.
-Status read_sections(int fd, std::span<std::byte> file, std::span<const SectionEntry> entries, const std::string& name) {
+Status read_sections(int fd, std::span<std::byte> file, std::span<const SectionEntry> entries,
+                     const std::string& name) {
   std::vector<Chunk> chunks;
   uint64_t total = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -173,7 +183,8 @@ Status check_padding(int fd, std::span<const SectionEntry> entries, uint64_t dir
     const std::span<std::byte> gap(padding, to - from);
     FOUNDRY_TRY(read_exactly(fd, from, gap, name));
     if (!all_zero(gap)) {
-      return damaged(name, std::string("section ") + find_section(entry.type)->name, "the padding behind it is not zero");
+      return damaged(name, std::string("section ") + find_section(entry.type)->name,
+                     "the padding behind it is not zero");
     }
   }
   return success();
@@ -181,8 +192,9 @@ Status check_padding(int fd, std::span<const SectionEntry> entries, uint64_t dir
 
 Result<FileHeader> read_header(int fd, uint64_t bytes, const std::string& name) {
   if (bytes < sizeof(FileHeader)) {
-    return damaged(name, "header", format("the file has %llu bytes, the header alone takes %zu", static_cast<Ull>(bytes),
-                                          sizeof(FileHeader)));
+    return damaged(
+        name, "header",
+        format("the file has %llu bytes, the header alone takes %zu", static_cast<Ull>(bytes), sizeof(FileHeader)));
   }
   FileHeader header;
   FOUNDRY_TRY(read_exactly(fd, 0, std::as_writable_bytes(std::span(&header, 1)), name));
@@ -190,9 +202,7 @@ Result<FileHeader> read_header(int fd, uint64_t bytes, const std::string& name) 
   return header;
 }
 
-size_t table_index(uint32_t number) {
-  return static_cast<size_t>(find_section(number) - kSections.data());
-}
+size_t table_index(uint32_t number) { return static_cast<size_t>(find_section(number) - kSections.data()); }
 
 }  // namespace
 
@@ -202,7 +212,8 @@ Result<File> File::open(int directory, const std::string& name, FileKind kind, c
   FOUNDRY_ASSIGN(const FileHeader header, read_header(fd.get(), bytes, name));
   FOUNDRY_TRY(check_layout(header, bytes, kind, options, name));
   if (bytes > options.most_bytes) {
-    return damaged(name, "header", "it is " + bytes_text(bytes) + "; at most " + bytes_text(options.most_bytes) + " are read");
+    return damaged(name, "header",
+                   "it is " + bytes_text(bytes) + "; at most " + bytes_text(options.most_bytes) + " are read");
   }
 
   std::vector<SectionEntry> entries(header.section_count);
@@ -244,7 +255,8 @@ std::span<const std::byte> File::strings() const {
 
 Result<std::string_view> File::text(StringRef ref) const {
   if (!has_text(ref)) {
-    return damaged(name_, "strings", format("a string of %u bytes at %u lies outside the section", ref.bytes, ref.offset));
+    return damaged(name_, "strings",
+                   format("a string of %u bytes at %u lies outside the section", ref.bytes, ref.offset));
   }
   return view(ref);
 }

@@ -157,14 +157,14 @@ struct ModuleGlobalRecord {
 
 // What the pointer audit found: one record per argument word that holds an address.
 enum class PointerClass : uint32_t {
-  anchor = 1,        // target: anchor index
-  materialized = 2,  // target: kNone
-  module_global = 3, // target: module global index
-  host = 4,          // target: registered host range
-  relocatable = 5,   // target: relocatable range
-  rebuilt = 6,       // rebuilt zone, no anchor covers it
-  padding = 7,       // proved meaningless by poisoning
-  dangling = 8,      // no live range covers it
+  anchor = 1,         // target: anchor index
+  materialized = 2,   // target: kNone
+  module_global = 3,  // target: module global index
+  host = 4,           // target: registered host range
+  relocatable = 5,    // target: relocatable range
+  rebuilt = 6,        // rebuilt zone, no anchor covers it
+  padding = 7,        // proved meaningless by poisoning
+  dangling = 8,       // no live range covers it
 };
 
 // PointerRecord::param where the word is no kernel parameter.
@@ -194,7 +194,7 @@ struct AllocationRecord {
   uint32_t reserved;
 };
 
-struct MappedRecord {  // materialized: LOAD maps it
+struct MappedRecord {       // materialized: LOAD maps it
   uint64_t address, bytes;  // multiples of the zone's granularity
   uint32_t zone;
   uint32_t reserved;
@@ -217,10 +217,10 @@ enum TensorFlags : uint32_t { kConstant = 1, kMutable = 2, kOutput = 4, kExport 
 inline constexpr uint32_t kKnownTensorFlags = kConstant | kMutable | kOutput | kExport;
 
 struct TensorRecord {
-  StringRef name;   // anchors and exports; empty for outputs
-  StringRef dtype;  // the framework's name, e.g. "torch.bfloat16"
-  uint64_t address, bytes;  // of the tensor's extent
-  uint32_t storage;         // index into `storages`
+  StringRef name;                 // anchors and exports; empty for outputs
+  StringRef dtype;                // the framework's name, e.g. "torch.bfloat16"
+  uint64_t address, bytes;        // of the tensor's extent
+  uint32_t storage;               // index into `storages`
   uint32_t first_dim, dim_count;  // into `dims`: sizes, then strides (elements)
   uint32_t flags;                 // TensorFlags
   uint32_t anchor;                // outputs: anchor whose storage this one shares, kNone if none
@@ -242,33 +242,33 @@ struct JournalRecord {
 
 // X(enumerator, section number, version, file kind, record type or `blob`, most records)
 // The limits bound what a hostile header can make a reader allocate or loop over.
-#define FOUNDRY_ARCHIVE_SECTIONS(X)                                                \
-  X(graphs_strings, 1, 1, graphs, blob, 1ull << 28)                                \
-  X(images, 2, 1, graphs, ImageRecord, 1ull << 16)                                 \
-  X(functions, 3, 1, graphs, FunctionRecord, 1ull << 20)                           \
-  X(params, 4, 1, graphs, ParamRecord, 1ull << 24)                                 \
-  X(function_attributes, 5, 1, graphs, FunctionAttributeRecord, 1ull << 22)        \
-  X(graphs, 6, 1, graphs, GraphRecord, 1ull << 20)                                 \
-  X(nodes, 7, 1, graphs, NodeRecord, 1ull << 26)                                   \
-  X(kernels, 8, 1, graphs, KernelRecord, 1ull << 26)                               \
-  X(launch_attributes, 9, 1, graphs, LaunchAttributeRecord, 1ull << 26)            \
-  X(arguments, 10, 1, graphs, blob, 1ull << 34)                                    \
-  X(memcpys, 11, 1, graphs, MemcpyRecord, 1ull << 24)                              \
-  X(memsets, 12, 1, graphs, MemsetRecord, 1ull << 24)                              \
-  X(graph_events, 13, 1, graphs, EventRecord, 1ull << 20)                          \
-  X(edges, 14, 1, graphs, EdgeRecord, 1ull << 27)                                  \
-  X(module_globals, 15, 1, graphs, ModuleGlobalRecord, 1ull << 20)                 \
-  X(global_content, 16, 1, graphs, blob, 1ull << 34)                               \
-  X(pointers, 17, 1, graphs, PointerRecord, 1ull << 27)                            \
-  X(memory_strings, 64, 1, memory, blob, 1ull << 28)                               \
-  X(zones, 65, 1, memory, ZoneRecord, 64)                                          \
-  X(allocations, 66, 1, memory, AllocationRecord, 1ull << 24)                      \
-  X(mapped, 67, 1, memory, MappedRecord, 1ull << 20)                               \
-  X(content_blocks, 68, 1, memory, ContentRecord, 1ull << 24)                      \
-  X(content, 69, 1, memory, blob, 1ull << 38)                                      \
-  X(storages, 70, 1, memory, StorageRecord, 1ull << 22)                            \
-  X(tensors, 71, 1, memory, TensorRecord, 1ull << 22)                              \
-  X(dims, 72, 1, memory, int64_t, 1ull << 25)                                      \
-  X(journal_strings, 128, 1, journal, blob, 1ull << 28)                            \
-  X(journal_zones, 129, 1, journal, ZoneRecord, 64)                                \
+#define FOUNDRY_ARCHIVE_SECTIONS(X)                                         \
+  X(graphs_strings, 1, 1, graphs, blob, 1ull << 28)                         \
+  X(images, 2, 1, graphs, ImageRecord, 1ull << 16)                          \
+  X(functions, 3, 1, graphs, FunctionRecord, 1ull << 20)                    \
+  X(params, 4, 1, graphs, ParamRecord, 1ull << 24)                          \
+  X(function_attributes, 5, 1, graphs, FunctionAttributeRecord, 1ull << 22) \
+  X(graphs, 6, 1, graphs, GraphRecord, 1ull << 20)                          \
+  X(nodes, 7, 1, graphs, NodeRecord, 1ull << 26)                            \
+  X(kernels, 8, 1, graphs, KernelRecord, 1ull << 26)                        \
+  X(launch_attributes, 9, 1, graphs, LaunchAttributeRecord, 1ull << 26)     \
+  X(arguments, 10, 1, graphs, blob, 1ull << 34)                             \
+  X(memcpys, 11, 1, graphs, MemcpyRecord, 1ull << 24)                       \
+  X(memsets, 12, 1, graphs, MemsetRecord, 1ull << 24)                       \
+  X(graph_events, 13, 1, graphs, EventRecord, 1ull << 20)                   \
+  X(edges, 14, 1, graphs, EdgeRecord, 1ull << 27)                           \
+  X(module_globals, 15, 1, graphs, ModuleGlobalRecord, 1ull << 20)          \
+  X(global_content, 16, 1, graphs, blob, 1ull << 34)                        \
+  X(pointers, 17, 1, graphs, PointerRecord, 1ull << 27)                     \
+  X(memory_strings, 64, 1, memory, blob, 1ull << 28)                        \
+  X(zones, 65, 1, memory, ZoneRecord, 64)                                   \
+  X(allocations, 66, 1, memory, AllocationRecord, 1ull << 24)               \
+  X(mapped, 67, 1, memory, MappedRecord, 1ull << 20)                        \
+  X(content_blocks, 68, 1, memory, ContentRecord, 1ull << 24)               \
+  X(content, 69, 1, memory, blob, 1ull << 38)                               \
+  X(storages, 70, 1, memory, StorageRecord, 1ull << 22)                     \
+  X(tensors, 71, 1, memory, TensorRecord, 1ull << 22)                       \
+  X(dims, 72, 1, memory, int64_t, 1ull << 25)                               \
+  X(journal_strings, 128, 1, journal, blob, 1ull << 28)                     \
+  X(journal_zones, 129, 1, journal, ZoneRecord, 64)                         \
   X(journal, 130, 1, journal, JournalRecord, 1ull << 26)

@@ -101,7 +101,8 @@ std::vector<Stale> describe(const Place& place, const std::vector<Leftover>& fou
     // At most one can be put back; there never are two, as every SAVE puts one back before it sets another aside.
     const bool restorable = leftover.set_aside && missing;
     missing = missing && !restorable;
-    out.push_back({place.prefix + leftover.name, leftover.pid, tree_bytes(place.parent.get(), leftover.name), restorable});
+    out.push_back(
+        {place.prefix + leftover.name, leftover.pid, tree_bytes(place.parent.get(), leftover.name), restorable});
   }
   return out;
 }

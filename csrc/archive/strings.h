@@ -12,8 +12,8 @@
 
 namespace foundry::archive {
 
-inline constexpr uint32_t kMostNameBytes = 1u << 16;   // names of kernels, tensors, zones, files
-inline constexpr uint32_t kMostTextBytes = 1u << 24;   // JSON texts
+inline constexpr uint32_t kMostNameBytes = 1u << 16;  // names of kernels, tensors, zones, files
+inline constexpr uint32_t kMostTextBytes = 1u << 24;  // JSON texts
 
 // UTF-8 as RFC 3629 has it, and no NUL: names go to C interfaces and to Python.
 bool is_text(std::string_view bytes);

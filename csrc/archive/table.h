@@ -21,13 +21,13 @@ enum class Section : uint32_t {
 // Record type of a section: RecordOf<Section::nodes> is NodeRecord.
 template <Section S>
 struct SectionType;
-#define X(name, number, version, kind, record_type, most)                                               \
-  template <>                                                                                           \
-  struct SectionType<Section::name> {                                                                   \
-    using record = record_type;                                                                         \
-  };                                                                                                    \
-  static_assert(std::is_trivially_copyable_v<record_type>, #record_type " cannot be used in place");    \
-  static_assert(std::has_unique_object_representations_v<record_type>, #record_type " has padding");    \
+#define X(name, number, version, kind, record_type, most)                                            \
+  template <>                                                                                        \
+  struct SectionType<Section::name> {                                                                \
+    using record = record_type;                                                                      \
+  };                                                                                                 \
+  static_assert(std::is_trivially_copyable_v<record_type>, #record_type " cannot be used in place"); \
+  static_assert(std::has_unique_object_representations_v<record_type>, #record_type " has padding"); \
   static_assert(alignof(record_type) <= 8, #record_type " needs more than the 8 bytes sections give");
 FOUNDRY_ARCHIVE_SECTIONS(X)
 #undef X
@@ -72,10 +72,14 @@ constexpr uint32_t sections_of(FileKind kind) {
 // "graphs", "memory", ...; "unknown" for numbers that name no kind.
 constexpr const char* kind_name(FileKind kind) {
   switch (kind) {
-    case FileKind::graphs: return "graphs";
-    case FileKind::memory: return "memory";
-    case FileKind::journal: return "journal";
-    case FileKind::golden: return "golden";
+    case FileKind::graphs:
+      return "graphs";
+    case FileKind::memory:
+      return "memory";
+    case FileKind::journal:
+      return "journal";
+    case FileKind::golden:
+      return "golden";
   }
   return "unknown";
 }
@@ -83,10 +87,14 @@ constexpr const char* kind_name(FileKind kind) {
 // The section that a kind's StringRefs point into; null for a kind without strings.
 constexpr const SectionInfo* strings_section(FileKind kind) {
   switch (kind) {
-    case FileKind::graphs: return find_section(static_cast<uint32_t>(Section::graphs_strings));
-    case FileKind::memory: return find_section(static_cast<uint32_t>(Section::memory_strings));
-    case FileKind::journal: return find_section(static_cast<uint32_t>(Section::journal_strings));
-    case FileKind::golden: return nullptr;
+    case FileKind::graphs:
+      return find_section(static_cast<uint32_t>(Section::graphs_strings));
+    case FileKind::memory:
+      return find_section(static_cast<uint32_t>(Section::memory_strings));
+    case FileKind::journal:
+      return find_section(static_cast<uint32_t>(Section::journal_strings));
+    case FileKind::golden:
+      return nullptr;
   }
   return nullptr;
 }

@@ -21,10 +21,10 @@ inline constexpr uint64_t kHighestZoneAddress = 1ull << 47;  // user addresses o
 inline constexpr uint64_t kHighestAddress = 1ull << 56;      // of any range; GPUs have addresses beyond the host's
 inline constexpr uint32_t kMostArgumentBytes = 1u << 16;     // a kernel takes at most 32764 bytes (CUDA 12.1 and later)
 inline constexpr uint32_t kMostBlockThreads = 1024;
-inline constexpr uint32_t kMostAttributes = 256;             // ids are below, and so is their number on one node
+inline constexpr uint32_t kMostAttributes = 256;  // ids are below, and so is their number on one node
 inline constexpr uint32_t kDeepestChildGraph = 32;
-inline constexpr uint64_t kMostExpandedNodes = 1ull << 26;   // of one graph, child graphs included
-inline constexpr uint64_t kGeneratorWordBytes = 8;           // seed and offset of a generator
+inline constexpr uint64_t kMostExpandedNodes = 1ull << 26;  // of one graph, child graphs included
+inline constexpr uint64_t kGeneratorWordBytes = 8;          // seed and offset of a generator
 inline constexpr uint32_t kMostDims = 64;
 inline constexpr uint32_t kMostItemBytes = 64;
 

@@ -72,7 +72,8 @@ class GraphsValidator {
     const auto attributes = file_.section<Section::function_attributes>();
     for (size_t i = 0; i < attributes.size(); ++i) {
       check_.at(Section::function_attributes, i);
-      check_.require(attributes[i].attribute >= 0 && static_cast<uint32_t>(attributes[i].attribute) < kMostAttributes, "the attribute is impossible");
+      check_.require(attributes[i].attribute >= 0 && static_cast<uint32_t>(attributes[i].attribute) < kMostAttributes,
+                     "the attribute is impossible");
     }
     uint64_t params = 0, attribute_total = 0;
     params_end_.reserve(functions_.size());
@@ -82,7 +83,8 @@ class GraphsValidator {
       check_.name("name", function.name);
       check_.index("image", function.image, Section::images, images);
       check_.range("params", function.first_param, function.param_count, Section::params, params_.size());
-      check_.range("attributes", function.first_attribute, function.attribute_count, Section::function_attributes, attributes.size());
+      check_.range("attributes", function.first_attribute, function.attribute_count, Section::function_attributes,
+                   attributes.size());
       check_.reserved(function.reserved);
       count(params, function.param_count, Section::params);
       count(attribute_total, function.attribute_count, Section::function_attributes);
@@ -123,9 +125,11 @@ class GraphsValidator {
                          kernel.argument_form == static_cast<uint32_t>(ArgumentForm::extra),
                      "the form of its arguments is unknown");
       check_.require(kernel.argument_bytes <= kMostArgumentBytes, "its arguments are larger than a kernel can take");
-      check_.require(kernel.argument_bytes >= params_end_[kernel.function], "it has fewer argument bytes than its function's parameters take");
+      check_.require(kernel.argument_bytes >= params_end_[kernel.function],
+                     "it has fewer argument bytes than its function's parameters take");
       check_.range("arguments", kernel.arguments, kernel.argument_bytes, Section::arguments, arguments);
-      check_.range("attributes", kernel.first_attribute, kernel.attribute_count, Section::launch_attributes, attributes);
+      check_.range("attributes", kernel.first_attribute, kernel.attribute_count, Section::launch_attributes,
+                   attributes);
       check_.require(kernel.attribute_count <= kMostAttributes, "it has too many attributes");
     }
   }
@@ -135,8 +139,8 @@ class GraphsValidator {
                  const MemcpyRecord& copy) {
     uint64_t slices = 0, lines = 0, end = 0;
     bool fits = add(z, copy.depth, &slices) && multiply(slices, std::max<uint64_t>(rows, 1), &lines) &&
-                add(lines, y, &lines) && add(lines, copy.height, &lines) && multiply(lines, pitch, &end) && add(end, x, &end) &&
-                add(end, copy.width_bytes, &end) && add(end, address, &end);
+                add(lines, y, &lines) && add(lines, copy.height, &lines) && multiply(lines, pitch, &end) &&
+                add(end, x, &end) && add(end, copy.width_bytes, &end) && add(end, address, &end);
     if (!fits || end > kHighestAddress) check_.fail(std::string(field) + " reaches beyond the address space");
   }
 
@@ -147,7 +151,8 @@ class GraphsValidator {
       check_.at(Section::memcpys, i);
       check_.require((copy.flags & ~kKnownMemcpyFlags) == 0, "its flags are unknown");
       check_.reserved(copy.reserved);
-      copy_side("the source", copy.source, copy.source_x, copy.source_y, copy.source_z, copy.source_pitch, copy.source_height, copy);
+      copy_side("the source", copy.source, copy.source_x, copy.source_y, copy.source_z, copy.source_pitch,
+                copy.source_height, copy);
       copy_side("the destination", copy.destination, copy.destination_x, copy.destination_y, copy.destination_z,
                 copy.destination_pitch, copy.destination_height, copy);
     }
@@ -158,7 +163,8 @@ class GraphsValidator {
     for (size_t i = 0; i < sets.size(); ++i) {
       const MemsetRecord& set = sets[i];
       check_.at(Section::memsets, i);
-      check_.require(set.element_bytes == 1 || set.element_bytes == 2 || set.element_bytes == 4, "its elements have an impossible size");
+      check_.require(set.element_bytes == 1 || set.element_bytes == 2 || set.element_bytes == 4,
+                     "its elements have an impossible size");
       uint64_t row = 0, end = 0;
       const bool fits = multiply(set.width, set.element_bytes, &row) && multiply(set.height, set.pitch, &end) &&
                         add(end, row, &end) && add(end, set.destination, &end);
@@ -184,16 +190,27 @@ class GraphsValidator {
       check_.at(Section::nodes, i);
       const uint32_t payload = nodes_[i].payload;
       switch (nodes_[i].type) {
-        case kNodeKernel: check_.index("payload", payload, Section::kernels, kernels_.size()); break;
-        case kNodeMemcpy: check_.index("payload", payload, Section::memcpys, file_.section<Section::memcpys>().size()); break;
-        case kNodeMemset: check_.index("payload", payload, Section::memsets, file_.section<Section::memsets>().size()); break;
-        case kNodeGraph: check_.index("payload", payload, Section::graphs, graphs_.size()); break;
-        case kNodeEmpty: check_.require(payload == kNone, "an empty node has a payload"); break;
+        case kNodeKernel:
+          check_.index("payload", payload, Section::kernels, kernels_.size());
+          break;
+        case kNodeMemcpy:
+          check_.index("payload", payload, Section::memcpys, file_.section<Section::memcpys>().size());
+          break;
+        case kNodeMemset:
+          check_.index("payload", payload, Section::memsets, file_.section<Section::memsets>().size());
+          break;
+        case kNodeGraph:
+          check_.index("payload", payload, Section::graphs, graphs_.size());
+          break;
+        case kNodeEmpty:
+          check_.require(payload == kNone, "an empty node has a payload");
+          break;
         case kNodeWaitEvent:
         case kNodeEventRecord:
           check_.index("payload", payload, Section::graph_events, file_.section<Section::graph_events>().size());
           break;
-        default: check_.fail(format("node type %u is not part of the format", nodes_[i].type));
+        default:
+          check_.fail(format("node type %u is not part of the format", nodes_[i].type));
       }
     }
   }
@@ -232,8 +249,9 @@ class GraphsValidator {
       if (edge.from >= graph.node_count || edge.to >= graph.node_count || edge.type > kLastEdgeType ||
           std::any_of(std::begin(edge.reserved), std::end(edge.reserved), [](uint8_t b) { return b != 0; })) {
         check_.at(Section::edges, graph.first_edge + i);
-        check_.fail(format("in graph %zu with %u nodes: an edge from %u to %u of type %u, or a reserved field, is impossible",
-                           number, graph.node_count, edge.from, edge.to, edge.type));
+        check_.fail(
+            format("in graph %zu with %u nodes: an edge from %u to %u of type %u, or a reserved field, is impossible",
+                   number, graph.node_count, edge.from, edge.to, edge.type));
       }
       ++waiting_[edge.to];
       ++first_[edge.from + 1];
@@ -313,11 +331,14 @@ class GraphsValidator {
           check_.require(param.bytes >= 8 && pointer.offset <= param.bytes - 8, "the word lies outside its parameter");
         }
       } else {
-        check_.require((node.type == kNodeMemcpy && (pointer.param == kPointerSource || pointer.param == kPointerDestination)) ||
-                           (node.type == kNodeMemset && pointer.param == kPointerDestination),
-                       "its node has no such address");
+        check_.require(
+            (node.type == kNodeMemcpy && (pointer.param == kPointerSource || pointer.param == kPointerDestination)) ||
+                (node.type == kNodeMemset && pointer.param == kPointerDestination),
+            "its node has no such address");
       }
-      check_.require(pointer.pointer_class >= 1 && pointer.pointer_class <= static_cast<uint32_t>(PointerClass::dangling), "its class is unknown");
+      check_.require(
+          pointer.pointer_class >= 1 && pointer.pointer_class <= static_cast<uint32_t>(PointerClass::dangling),
+          "its class is unknown");
       if (pointer.pointer_class == static_cast<uint32_t>(PointerClass::module_global)) {
         check_.index("target", pointer.target, Section::module_globals, globals_.size());
       }

@@ -171,7 +171,8 @@ class MemoryValidator {
                          end <= storage.address + storage.bytes,
                      "it does not lie inside its storage");
       check_.require(tensor.dim_count <= kMostDims, "it has too many dimensions");
-      check_.require(tensor.item_bytes >= 1 && tensor.item_bytes <= kMostItemBytes, "its items have an impossible size");
+      check_.require(tensor.item_bytes >= 1 && tensor.item_bytes <= kMostItemBytes,
+                     "its items have an impossible size");
       check_.range("dims", tensor.first_dim, 2 * uint64_t{tensor.dim_count}, Section::dims, dims_.size());
       check_.require(extent(tensor) <= tensor.bytes, "its sizes and strides reach beyond its bytes");
       if (tensor.anchor != kNone) {

@@ -28,10 +28,14 @@ Result<FileWriter> FileWriter::create(int directory, const std::string& name, Fi
 Status FileWriter::usable(Section section) const {
   const SectionInfo& info = section_info(section);
   if (finished_) return refused(name_, "it is finished");
-  if (streaming_) return refused(name_, std::string("section ") + section_info(Section{current_.type}).name + " is still open");
-  if (info.kind != kind_) return refused(name_, std::string("section ") + info.name + " does not belong into a " + kind_name(kind_) + " file");
+  if (streaming_)
+    return refused(name_, std::string("section ") + section_info(Section{current_.type}).name + " is still open");
+  if (info.kind != kind_)
+    return refused(name_,
+                   std::string("section ") + info.name + " does not belong into a " + kind_name(kind_) + " file");
   for (const SectionEntry& entry : directory_) {
-    if (entry.type == info.number()) return refused(name_, std::string("section ") + info.name + " was written already");
+    if (entry.type == info.number())
+      return refused(name_, std::string("section ") + info.name + " was written already");
   }
   return success();
 }
@@ -85,9 +89,10 @@ Status FileWriter::end() {
   }
   current_.count = current_.bytes / info.record_bytes;
   if (current_.count > info.most_records) {
-    return Error{ErrorKind::unsupported, 0,
-                 format("Writing %s: section %s has %llu records, the format allows %llu.", name_.c_str(), info.name,
-                        static_cast<unsigned long long>(current_.count), static_cast<unsigned long long>(info.most_records))};
+    return Error{
+        ErrorKind::unsupported, 0,
+        format("Writing %s: section %s has %llu records, the format allows %llu.", name_.c_str(), info.name,
+               static_cast<unsigned long long>(current_.count), static_cast<unsigned long long>(info.most_records))};
   }
   current_.hash = hasher_.finish();
   directory_.push_back(current_);
@@ -110,7 +115,8 @@ Result<WrittenFile> FileWriter::finish() {
   if (strings != nullptr) FOUNDRY_TRY(put_raw(strings->section, strings_.bytes()));
   for (const SectionInfo& info : kSections) {
     auto same = [&info](const SectionEntry& entry) { return entry.type == info.number(); };
-    if (info.kind == kind_ && std::none_of(directory_.begin(), directory_.end(), same)) FOUNDRY_TRY(put_raw(info.section, {}));
+    if (info.kind == kind_ && std::none_of(directory_.begin(), directory_.end(), same))
+      FOUNDRY_TRY(put_raw(info.section, {}));
   }
   if (finished_ || streaming_) return refused(name_, finished_ ? "it is finished" : "a section is still open");
   FOUNDRY_TRY(pad());

@@ -21,7 +21,9 @@ constexpr const char* kName = "graphs.fdry";
 
 class Container : public ::testing::Test {
  protected:
-  Result<File> open(const ReadOptions& options = {}) const { return File::open(directory_.fd(), kName, FileKind::graphs, options); }
+  Result<File> open(const ReadOptions& options = {}) const {
+    return File::open(directory_.fd(), kName, FileKind::graphs, options);
+  }
   void write(std::span<const std::byte> bytes) const { write_file(directory_.at(kName), bytes); }
   std::vector<std::byte> sample() const {
     GraphsContent().write(directory_.fd(), kName);
@@ -188,20 +190,40 @@ TEST_F(Container, HostileDirectoryEntries) {
   const auto kernels = Section::kernels;
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.count = ~uint64_t{0}; }).text,
               AllOf(HasSubstr("section kernels"), HasSubstr("at most")));
-  EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.count = uint64_t{1} << 60; e.bytes = e.count * 56; }).text, HasSubstr("at most"));
+  EXPECT_THAT(hostile_entry(kernels,
+                            [](SectionEntry& e) {
+                              e.count = uint64_t{1} << 60;
+                              e.bytes = e.count * 56;
+                            })
+                  .text,
+              HasSubstr("at most"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { ++e.count; }).text, HasSubstr("bytes for"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.offset = ~uint64_t{7}; }).text, HasSubstr("not inside"));
-  EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.count = 1u << 20; e.bytes = e.count * e.record_bytes; }).text, HasSubstr("not inside"));
+  EXPECT_THAT(hostile_entry(kernels,
+                            [](SectionEntry& e) {
+                              e.count = 1u << 20;
+                              e.bytes = e.count * e.record_bytes;
+                            })
+                  .text,
+              HasSubstr("not inside"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.offset += 4; }).text, HasSubstr("not inside"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.offset = 0; }).text, HasSubstr("not inside"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.offset -= 8; }).text, HasSubstr("overlaps"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.record_bytes = 8; }).text, HasSubstr("bytes a record"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.type = 2; }).text, HasSubstr("bytes a record"));
-  EXPECT_THAT(hostile_entry(Section::memcpys, [](SectionEntry& e) { e.type = 10; e.count = e.bytes; e.record_bytes = 1; }).text, HasSubstr("twice"));
+  EXPECT_THAT(hostile_entry(Section::memcpys,
+                            [](SectionEntry& e) {
+                              e.type = 10;
+                              e.count = e.bytes;
+                              e.record_bytes = 1;
+                            })
+                  .text,
+              HasSubstr("twice"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.type = 999; }).text, HasSubstr("unknown"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.type = 65; }).text, HasSubstr("unknown"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.reserved = 1; }).text, HasSubstr("reserved"));
-  EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.hash.bytes[0] ^= 1; }).text, AllOf(HasSubstr("section kernels"), HasSubstr("hash")));
+  EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.hash.bytes[0] ^= 1; }).text,
+              AllOf(HasSubstr("section kernels"), HasSubstr("hash")));
 }
 
 TEST_F(Container, SizeLimitHolds) {
@@ -261,7 +283,8 @@ TEST_F(Container, StringsOutsideTheSectionAreErrors) {
 
 TEST(Strings, AreInternedAndUtf8) {
   StringTable table;
-  const StringRef first = table.add("kernel"), empty = table.add(""), again = table.add("kernel"), other = table.add("kern");
+  const StringRef first = table.add("kernel"), empty = table.add(""), again = table.add("kernel"),
+                  other = table.add("kern");
   EXPECT_EQ(first.offset, again.offset);
   EXPECT_EQ(empty.bytes, 0u);
   EXPECT_EQ(other.bytes, 4u);
@@ -269,10 +292,12 @@ TEST(Strings, AreInternedAndUtf8) {
   EXPECT_EQ(table.problem(), "");
   table.add("\xff");
   EXPECT_NE(table.problem(), "");
-  for (const std::string_view good : {"", "plain", "größe", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) EXPECT_TRUE(is_text(good)) << good;
-  for (const std::string_view bad : {std::string_view("a\0b", 3), std::string_view("\x80"), std::string_view("\xc0\x80"), std::string_view("\xc3"),
-                                     std::string_view("\xe0\x80\x80"), std::string_view("\xed\xa0\x80"), std::string_view("\xf4\x90\x80\x80"),
-                                     std::string_view("\xf0\x80\x80\x80"), std::string_view("\xe2\x82"), std::string_view("\xe2\x28\xa1")}) {
+  for (const std::string_view good : {"", "plain", "größe", "\xe2\x82\xac", "\xf0\x9f\x98\x80"})
+    EXPECT_TRUE(is_text(good)) << good;
+  for (const std::string_view bad :
+       {std::string_view("a\0b", 3), std::string_view("\x80"), std::string_view("\xc0\x80"), std::string_view("\xc3"),
+        std::string_view("\xe0\x80\x80"), std::string_view("\xed\xa0\x80"), std::string_view("\xf4\x90\x80\x80"),
+        std::string_view("\xf0\x80\x80\x80"), std::string_view("\xe2\x82"), std::string_view("\xe2\x28\xa1")}) {
     EXPECT_FALSE(is_text(bad));
   }
 }
@@ -316,7 +341,8 @@ TEST(Hash, KnownValuesAndForms) {
   Hash128 parsed;
   EXPECT_TRUE(parse_hex(hex(hash(bytes_of("x"))), &parsed));
   EXPECT_EQ(parsed, hash(bytes_of("x")));
-  for (const char* bad : {"", "99aa06d3014798d86001c324468d497", "99AA06d3014798d86001c324468d497f", "../a06d3014798d86001c324468d497f"}) {
+  for (const char* bad : {"", "99aa06d3014798d86001c324468d497", "99AA06d3014798d86001c324468d497f",
+                          "../a06d3014798d86001c324468d497f"}) {
     EXPECT_FALSE(parse_hex(bad, &parsed)) << bad;
   }
 }
@@ -327,7 +353,8 @@ TEST(Hash, SectionHashIsOverChunks) {
   EXPECT_EQ(section_hash(bytes), combine_chunks(chunks));
   EXPECT_EQ(section_hash({}), hash({}));
   SectionHasher pieces;
-  for (size_t at = 0; at < bytes.size(); at += 777777) pieces.add(std::span(bytes).subspan(at, std::min<size_t>(777777, bytes.size() - at)));
+  for (size_t at = 0; at < bytes.size(); at += 777777)
+    pieces.add(std::span(bytes).subspan(at, std::min<size_t>(777777, bytes.size() - at)));
   EXPECT_EQ(pieces.finish(), section_hash(bytes));
   SectionHasher exact;
   exact.add(std::span(bytes).first(kHashChunkBytes));

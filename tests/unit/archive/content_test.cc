@@ -79,7 +79,8 @@ class Content : public ::testing::Test {
   }
   static std::vector<std::byte> text(uint64_t bytes, int salt) {
     std::vector<std::byte> out(bytes);
-    for (uint64_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>((i / 64 * 31 + static_cast<uint64_t>(salt)) % 251);
+    for (uint64_t i = 0; i < bytes; ++i)
+      out[i] = static_cast<std::byte>((i / 64 * 31 + static_cast<uint64_t>(salt)) % 251);
     return out;
   }
 
@@ -133,13 +134,16 @@ TEST_F(Content, EqualBlocksInsideCompressedUnitsOfLongAgo) {
 }
 
 TEST_F(Content, BlocksFollowAddressesAndNeighboursShareAUnit) {
-  const Ranges ranges{{kBase + 1000, noise(3 * kContentBlockBytes)}, {kBase + 2 * kMiB + 5, noise(17)}, {kBase + 4 * kMiB, text(9 * kMiB, 1)}};
+  const Ranges ranges{{kBase + 1000, noise(3 * kContentBlockBytes)},
+                      {kBase + 2 * kMiB + 5, noise(17)},
+                      {kBase + 4 * kMiB, text(9 * kMiB, 1)}};
   const ContentStatistics statistics = store(ranges);
   EXPECT_EQ(statistics.bytes_seen, 3 * kContentBlockBytes + 17 + 9 * kMiB);
   EXPECT_LE(statistics.units, 4u);
   expect_restores(ranges);
   const File file = must(File::open(directory_.fd(), "memory.fdry", FileKind::memory));
-  EXPECT_EQ(file.section<Section::content_blocks>()[0].bytes, 3 * kContentBlockBytes) << "contiguous blocks are one record";
+  EXPECT_EQ(file.section<Section::content_blocks>()[0].bytes, 3 * kContentBlockBytes)
+      << "contiguous blocks are one record";
 }
 
 TEST_F(Content, ZeroBlocksAreCutOutOfTheMiddle) {
@@ -172,7 +176,9 @@ TEST_F(Content, RandomRanges) {
         const size_t take = std::min<size_t>(bytes.size() - k, random_() % 200000);
         const uint64_t what = random_() % 3;
         for (size_t i = 0; i < take; ++i) {
-          bytes[k + i] = what == 0 ? std::byte{0} : what == 1 ? shared[(at + k + i) % shared.size()] : std::byte(i / 100);
+          bytes[k + i] = what == 0   ? std::byte{0}
+                         : what == 1 ? shared[(at + k + i) % shared.size()]
+                                     : std::byte(i / 100);
         }
         k += take + 1;
       }

@@ -76,7 +76,8 @@ std::vector<std::pair<uint32_t, std::string>> kept(const SlimImage& slim) {
 using Kept = std::vector<std::pair<uint32_t, std::string>>;
 
 const std::vector<Code> kUsual = {
-    {2, 75, 0, "elf75"}, {2, 80, 0, "elf80"}, {2, 86, 0, "elf86"}, {2, 90, 0, "elf90"}, {2, 90, kSpecific, "elf90a"}, {1, 90, 0, "ptx90"}, {1, 75, 0, "ptx75"},
+    {2, 75, 0, "elf75"},          {2, 80, 0, "elf80"}, {2, 86, 0, "elf86"}, {2, 90, 0, "elf90"},
+    {2, 90, kSpecific, "elf90a"}, {1, 90, 0, "ptx90"}, {1, 75, 0, "ptx75"},
 };
 
 TEST(Slim, KeepsTheCodeThatTheGpuUses) {
@@ -92,7 +93,10 @@ TEST(Slim, KeepsTheCodeThatTheGpuUses) {
 }
 
 TEST(Slim, ArchitectureSpecificCodeIsForItsArchitectureOnly) {
-  const auto image = make_fatbin({{2, 100, kSpecific, "elf100a"}, {2, 100, kFamily, "elf100f"}, {1, 90, kSpecific, "ptx90a"}, {1, 80, 0, "ptx80"}});
+  const auto image = make_fatbin({{2, 100, kSpecific, "elf100a"},
+                                  {2, 100, kFamily, "elf100f"},
+                                  {1, 90, kSpecific, "ptx90a"},
+                                  {1, 80, 0, "ptx80"}});
   EXPECT_EQ(kept(must(slim(image, 100))), (Kept{{100, "elf100a"}, {100, "elf100f"}}));
   EXPECT_EQ(kept(must(slim(image, 103))), (Kept{{100, "elf100f"}}));
   EXPECT_EQ(kept(must(slim(image, 120))), (Kept{{80, "ptx80"}})) << "PTX for 90a does not run elsewhere";
@@ -127,7 +131,8 @@ TEST(Slim, CompressedEntriesStaySoUnlessAsked) {
   const SlimImage small = must(slim(compressed, 90));
   EXPECT_LT(small.image.size(), 400u);
   EXPECT_EQ(must(fatbin_entries(small.image)).size(), 2u);
-  EXPECT_EQ(must(slim(compressed, 90, true)).image, must(slim(plain, 90)).image) << "as if it had never been compressed";
+  EXPECT_EQ(must(slim(compressed, 90, true)).image, must(slim(plain, 90)).image)
+      << "as if it had never been compressed";
 }
 
 TEST(Slim, Lz4IsKeptButNotDecompressed) {
@@ -158,7 +163,9 @@ TEST(Fatbin, HostileHeaders) {
   EXPECT_TRUE(refused([](auto& i) { put<uint32_t>(i, 16 + 16, 0xffffffff); }));
   EXPECT_TRUE(refused([](auto& i) { put<uint64_t>(i, 16 + 56, uint64_t{1} << 40); }));
   EXPECT_FALSE(fatbin_bytes({}).ok());
-  EXPECT_FALSE(fatbin_bytes(bytes_of("\x7f" "ELF............")).ok());
+  EXPECT_FALSE(fatbin_bytes(bytes_of("\x7f"
+                                     "ELF............"))
+                   .ok());
   EXPECT_FALSE(is_fatbin(bytes_of("\x50")));
   auto bomb = good;
   put<uint64_t>(bomb, 16 + 56, uint64_t{1} << 30);
@@ -168,7 +175,8 @@ TEST(Fatbin, HostileHeaders) {
 
 TEST(Fatbin, RandomBytesNeverCrash) {
   std::mt19937_64 random(11);
-  const auto good = make_fatbin({{2, 80, 0, std::string(200, 'a')}, {2, 90, kZstd, std::string(3000, 'b')}, {1, 90, kZstd, "ptx"}});
+  const auto good =
+      make_fatbin({{2, 80, 0, std::string(200, 'a')}, {2, 90, kZstd, std::string(3000, 'b')}, {1, 90, kZstd, "ptx"}});
   uint32_t fine = 0;
   for (int round = 0; round < 20000; ++round) {
     std::vector<std::byte> image;
@@ -196,9 +204,14 @@ TEST(Fatbin, RandomBytesNeverCrash) {
 class Cubin {
  public:
   Cubin() {
-    sections = {{}, {".shstrtab", SHT_STRTAB, {}}, {".strtab", SHT_STRTAB, {}}, {".symtab", SHT_SYMTAB, {}},
-                {".nv.global.init", SHT_PROGBITS, std::vector<std::byte>(16, std::byte{7})}, {".nv.global", SHT_NOBITS, std::vector<std::byte>(8)},
-                {".nv.constant3", SHT_PROGBITS, std::vector<std::byte>(4, std::byte{9})}, {".nv.shared.k", SHT_NOBITS, std::vector<std::byte>(64)}};
+    sections = {{},
+                {".shstrtab", SHT_STRTAB, {}},
+                {".strtab", SHT_STRTAB, {}},
+                {".symtab", SHT_SYMTAB, {}},
+                {".nv.global.init", SHT_PROGBITS, std::vector<std::byte>(16, std::byte{7})},
+                {".nv.global", SHT_NOBITS, std::vector<std::byte>(8)},
+                {".nv.constant3", SHT_PROGBITS, std::vector<std::byte>(4, std::byte{9})},
+                {".nv.shared.k", SHT_NOBITS, std::vector<std::byte>(64)}};
     strings.push_back('\0');
     symbols.push_back({});
     add("table", 4, 8, 8, STB_GLOBAL);
@@ -302,7 +315,10 @@ TEST(ElfGlobals, DamageIsAnError) {
   EXPECT_TRUE(refused([](Cubin& c) { c.symbols[1].st_shndx = 200; }));
   EXPECT_TRUE(refused([](Cubin& c) { c.symbols[1].st_name = 1000; }));
   EXPECT_TRUE(refused([](Cubin& c) { c.symbols[1].st_name = 0; }));
-  EXPECT_TRUE(refused([](Cubin& c) { c.strings.back() = 'x'; c.symbols[1].st_name = static_cast<uint32_t>(c.strings.size() - 2); }));
+  EXPECT_TRUE(refused([](Cubin& c) {
+    c.strings.back() = 'x';
+    c.symbols[1].st_name = static_cast<uint32_t>(c.strings.size() - 2);
+  }));
   const auto good = Cubin().bytes();
   for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(elf_globals(std::span(good).first(size)).ok()) << size;
   EXPECT_EQ(elf_globals(bytes_of("no elf")).error().kind, ErrorKind::invalid);
@@ -314,7 +330,8 @@ TEST(ElfGlobals, RandomBytesNeverCrash) {
   uint64_t found = 0;
   for (int round = 0; round < 50000; ++round) {
     auto bytes = good;
-    for (int k = 0; k < 4; ++k) bytes[random() % bytes.size()] = static_cast<std::byte>(random() % 2 == 0 ? random() : 0xff);
+    for (int k = 0; k < 4; ++k)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random() % 2 == 0 ? random() : 0xff);
     const auto globals = elf_globals(bytes);
     if (!globals.ok()) continue;
     for (const ElfGlobal& global : globals.value())

@@ -23,7 +23,9 @@ using ::testing::IsEmpty;
 
 class Files : public ::testing::Test {
  protected:
-  void link(const std::string& target, const std::string& name) { ASSERT_EQ(symlink(target.c_str(), directory_.at(name).c_str()), 0); }
+  void link(const std::string& target, const std::string& name) {
+    ASSERT_EQ(symlink(target.c_str(), directory_.at(name).c_str()), 0);
+  }
   TemporaryDirectory directory_;
 };
 
@@ -204,8 +206,9 @@ TEST(Temporary, NamesTellTheirProcess) {
   EXPECT_NE(name, temporary_name("archive"));
   EXPECT_EQ(temporary_owner(name, "archive", kSetAsideMark), std::nullopt);
   EXPECT_EQ(temporary_owner(name, "other", kTemporaryMark), std::nullopt);
-  for (const char* bad : {"archive", "archive.tmp-", "archive.tmp-12", "archive.tmp-12-", "archive.tmp-12-xyz", "archive.tmp--0123456789abcdef",
-                          "archive.tmp-0-0123456789abcdef", "archive.tmp-1x-0123456789abcdef", "archive.tmp-99999999999999-0123456789abcdef"}) {
+  for (const char* bad : {"archive", "archive.tmp-", "archive.tmp-12", "archive.tmp-12-", "archive.tmp-12-xyz",
+                          "archive.tmp--0123456789abcdef", "archive.tmp-0-0123456789abcdef",
+                          "archive.tmp-1x-0123456789abcdef", "archive.tmp-99999999999999-0123456789abcdef"}) {
     EXPECT_EQ(temporary_owner(bad, "archive", kTemporaryMark), std::nullopt) << bad;
   }
 }

@@ -21,7 +21,9 @@ def test_changed_records_are_noticed() -> None:
     changed = SOURCE.replace("uint32_t grid[3], block[3];", "uint32_t grid[3], block[3], more;")
     assert changed != SOURCE
     assert format_doc.updated(DOCUMENT, changed) != DOCUMENT
-    limit = SOURCE.replace("X(kernels, 8, 1, graphs, KernelRecord, 1ull << 26)", "X(kernels, 8, 1, graphs, KernelRecord, 1ull << 25)")
+    limit = SOURCE.replace(
+        "X(kernels, 8, 1, graphs, KernelRecord, 1ull << 26)", "X(kernels, 8, 1, graphs, KernelRecord, 1ull << 25)"
+    )
     assert limit != SOURCE
     assert format_doc.updated(DOCUMENT, limit) != DOCUMENT
 

@@ -114,7 +114,9 @@ TEST_P(Publish, AForkedChildDoesNotTakeTheStagingDirectoryAway) {
   Publication publication = must(Publication::begin(target(), options()));
   const pid_t child = fork();
   if (child == 0) {
-    { const Publication copy = std::move(publication); }
+    {
+      const Publication copy = std::move(publication);
+    }
     _exit(0);
   }
   waitpid(child, nullptr, 0);
@@ -144,7 +146,10 @@ TEST_P(Publish, WhoeverDiesLeavesAWholeArchive) {
       const std::optional<std::string> before = had_one ? std::optional<std::string>("old") : std::nullopt;
       const bool visible = at >= PublishStep::visible || !has_step;
       const bool away = at == PublishStep::set_aside && has_step;  // the old one waits under another name
-      EXPECT_EQ(archive(), visible ? std::optional<std::string>("new") : away ? std::nullopt : before) << had_one << step;
+      EXPECT_EQ(archive(), visible ? std::optional<std::string>("new")
+                           : away  ? std::nullopt
+                                   : before)
+          << had_one << step;
 
       const auto stale = must(list_stale(target()));
       for (const Stale& one : stale) {
@@ -178,8 +183,8 @@ TEST_P(Publish, OneOfTwoWins) {
   for (const bool had_one : {false, true}) {
     fs::remove_all(target());
     if (had_one) {
-        ASSERT_TRUE(save(target(), "old", options()).ok());
-      }
+      ASSERT_TRUE(save(target(), "old", options()).ok());
+    }
     Publication first = must(Publication::begin(target(), options()));
     Publication second = must(Publication::begin(target(), options()));
     ASSERT_TRUE(fill(first, "first").ok());
@@ -207,8 +212,8 @@ TEST_P(Publish, ExactlyOneOfManyProcessesWins) {
   for (const bool had_one : {false, true}) {
     fs::remove_all(target());
     if (had_one) {
-        ASSERT_TRUE(save(target(), "old", options()).ok());
-      }
+      ASSERT_TRUE(save(target(), "old", options()).ok());
+    }
     int go[2], ready[2];
     ASSERT_EQ(pipe(go), 0);
     ASSERT_EQ(pipe(ready), 0);
@@ -272,7 +277,8 @@ TEST_P(Publish, NothingElseThanAnArchiveIsReplaced) {
   fs::create_directory(target());
   ASSERT_TRUE(save(target(), "one", options()).ok()) << "an empty directory may be replaced";
   EXPECT_EQ(archive(), "one");
-  for (const std::string& path : {std::string(), std::string("/"), directory_.at(".."), directory_.at("missing/archive")}) {
+  for (const std::string& path :
+       {std::string(), std::string("/"), directory_.at(".."), directory_.at("missing/archive")}) {
     EXPECT_FALSE(Publication::begin(path, options()).ok()) << path;
   }
 }
@@ -320,7 +326,8 @@ TEST_P(Publish, ReadersOfTheOldArchiveAreNotDisturbed) {
   EXPECT_EQ(file.view(file.section<Section::graphs>()[0].name), "decode/1");
 }
 
-INSTANTIATE_TEST_SUITE_P(Exchange, Publish, ::testing::Bool(), [](const auto& info) { return info.param ? "Exchange" : "TwoRenames"; });
+INSTANTIATE_TEST_SUITE_P(Exchange, Publish, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Exchange" : "TwoRenames"; });
 
 }  // namespace
 }  // namespace foundry::archive::test

@@ -64,12 +64,15 @@ GraphsContent::GraphsContent() {
   memcpys = {copy};
   memsets = {{0x100000000000, 256, 64, 4, 7, 4}};
   events = {{strings.add("ready"), 3, 2}, {strings.add("ready"), 3, 2}};
-  // decode/1: kernel -> copy -> memset -> event record; decode/2: event wait -> kernel -> child -> empty; child: kernel.
-  nodes = {{kNodeKernel, 0}, {kNodeMemcpy, 0}, {kNodeMemset, 0},     {kNodeEventRecord, 0}, {kNodeWaitEvent, 1},
+  // decode/1: kernel -> copy -> memset -> event record; decode/2: event wait -> kernel -> child -> empty; child:
+  // kernel.
+  nodes = {{kNodeKernel, 0}, {kNodeMemcpy, 0}, {kNodeMemset, 0},    {kNodeEventRecord, 0}, {kNodeWaitEvent, 1},
            {kNodeKernel, 1}, {kNodeGraph, 2},  {kNodeEmpty, kNone}, {kNodeKernel, 1}};
-  edges = {{0, 1, 0, 0, 0, {}}, {1, 2, 1, 0, 1, {}}, {2, 3, 0, 0, 0, {}}, {0, 1, 0, 0, 0, {}}, {1, 2, 0, 0, 0, {}}, {2, 3, 0, 0, 0, {}}};
+  edges = {{0, 1, 0, 0, 0, {}}, {1, 2, 1, 0, 1, {}}, {2, 3, 0, 0, 0, {}},
+           {0, 1, 0, 0, 0, {}}, {1, 2, 0, 0, 0, {}}, {2, 3, 0, 0, 0, {}}};
   graphs = {
-      {strings.add("decode/1"), strings.add("[0, 1]"), 0, 4, 0, 3, kGraphUsesGenerator, 0, 8, 0x140000000200, 0x140000000208},
+      {strings.add("decode/1"), strings.add("[0, 1]"), 0, 4, 0, 3, kGraphUsesGenerator, 0, 8, 0x140000000200,
+       0x140000000208},
       {strings.add("decode/2"), strings.add("[2]"), 4, 4, 3, 3, 0, 0, 0, 0, 0},
       {{}, {}, 8, 1, 6, 0, kGraphIsChild, 0, 0, 0, 0},
   };
@@ -117,7 +120,8 @@ MemoryContent::MemoryContent() {
       {strings.add("weights"), 1, 2 << 20, 0x100000000000, 64 * kMiB, 0x100000000000 + 8 * kMiB},
       {strings.add("graphs"), 3, 2 << 20, 0x140000000000, 64 * kMiB, 0x140000000000 + 8 * kMiB},
   };
-  allocations = {{0x100000000000, 2 * kMiB, 1, 0, 0}, {0x100000200000, 100, 2, 0, 0}, {0x140000000000, 4 * kMiB, 3, 1, 0}};
+  allocations = {
+      {0x100000000000, 2 * kMiB, 1, 0, 0}, {0x100000200000, 100, 2, 0, 0}, {0x140000000000, 4 * kMiB, 3, 1, 0}};
   mapped = {{0x140000000000, 2 * kMiB, 1, 0}, {0x140000200000, 2 * kMiB, 1, 0}};
   for (int i = 0; i < 4096; ++i) content.push_back(static_cast<std::byte>(i * 7 + i / 256));
   content_blocks = {

@@ -18,9 +18,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-static_assert(kNodeKernel == uint32_t{CU_GRAPH_NODE_TYPE_KERNEL} && kNodeMemcpy == uint32_t{CU_GRAPH_NODE_TYPE_MEMCPY} &&
+static_assert(kNodeKernel == uint32_t{CU_GRAPH_NODE_TYPE_KERNEL} &&
+              kNodeMemcpy == uint32_t{CU_GRAPH_NODE_TYPE_MEMCPY} &&
               kNodeMemset == uint32_t{CU_GRAPH_NODE_TYPE_MEMSET} && kNodeGraph == uint32_t{CU_GRAPH_NODE_TYPE_GRAPH} &&
-              kNodeEmpty == uint32_t{CU_GRAPH_NODE_TYPE_EMPTY} && kNodeWaitEvent == uint32_t{CU_GRAPH_NODE_TYPE_WAIT_EVENT} &&
+              kNodeEmpty == uint32_t{CU_GRAPH_NODE_TYPE_EMPTY} &&
+              kNodeWaitEvent == uint32_t{CU_GRAPH_NODE_TYPE_WAIT_EVENT} &&
               kNodeEventRecord == uint32_t{CU_GRAPH_NODE_TYPE_EVENT_RECORD});
 static_assert(kLastEdgeType == int{CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC});
 static_assert(kLastZoneKind == uint32_t{FOUNDRY_ZONE_PRIVATE} && kLastImageFormat == uint32_t{FOUNDRY_IMAGE_PTX});
@@ -60,6 +62,7 @@ TEST(Validate, SamplesAreValid) {
   }
 }
 
+// clang-format off: one kind of damage a line
 TEST(Validate, EveryWrongFieldOfAGraphsFile) {
   using G = GraphsContent;
   expect_all_found<G>(
@@ -167,7 +170,9 @@ TEST(Validate, EveryWrongFieldOfAGraphsFile) {
       },
       FileKind::graphs);
 }
+// clang-format on
 
+// clang-format off: one kind of damage a line
 TEST(Validate, EveryWrongFieldOfAMemoryFile) {
   using M = MemoryContent;
   expect_all_found<M>(
@@ -246,6 +251,7 @@ TEST(Validate, EveryWrongFieldOfAMemoryFile) {
       },
       FileKind::memory);
 }
+// clang-format on
 
 TEST(Validate, EveryWrongFieldOfAJournal) {
   using J = JournalContent;
@@ -297,7 +303,8 @@ TEST(Validate, ChildGraphsMustNotExplode) {
     graph.first_node = static_cast<uint32_t>(content.nodes.size());
     graph.node_count = 8;
     content.graphs.push_back(graph);
-    for (int k = 0; k < 8; ++k) content.nodes.push_back(i < kDepth ? NodeRecord{kNodeGraph, i + 1} : NodeRecord{kNodeEmpty, kNone});
+    for (int k = 0; k < 8; ++k)
+      content.nodes.push_back(i < kDepth ? NodeRecord{kNodeGraph, i + 1} : NodeRecord{kNodeEmpty, kNone});
   }
   Status status = check(content, FileKind::graphs);
   ASSERT_FALSE(status.ok());
@@ -307,7 +314,17 @@ TEST(Validate, ChildGraphsMustNotExplode) {
   content.nodes.clear();
   content.graphs.clear();
   for (uint32_t i = 0; i < 1000; ++i) {
-    content.graphs.push_back({i == 0 ? content.strings.add("outer") : StringRef{}, {}, i, 1, 0, 0, i == 0 ? 0u : uint32_t{kGraphIsChild}, 0, 0, 0, 0});
+    content.graphs.push_back({i == 0 ? content.strings.add("outer") : StringRef{},
+                              {},
+                              i,
+                              1,
+                              0,
+                              0,
+                              i == 0 ? 0u : uint32_t{kGraphIsChild},
+                              0,
+                              0,
+                              0,
+                              0});
     content.nodes.push_back(i < 999 ? NodeRecord{kNodeGraph, i + 1} : NodeRecord{kNodeEmpty, kNone});
   }
   status = check(content, FileKind::graphs);
@@ -372,7 +389,8 @@ void fuzz(uint32_t rounds) {
       if (entry.bytes == 0) continue;
       const uint64_t width = std::min<uint64_t>(random() % 2 == 0 ? 4 : 8, entry.bytes);
       const uint64_t at = entry.offset + (random() % (entry.bytes - width + 1)) / width * width;
-      static constexpr uint64_t kNasty[] = {0, 1, 0xff, 0xffffffff, 0xffffffffffffffff, 0x7fffffffffffffff, 0x8000000000000000, 0x80000000};
+      static constexpr uint64_t kNasty[] = {
+          0, 1, 0xff, 0xffffffff, 0xffffffffffffffff, 0x7fffffffffffffff, 0x8000000000000000, 0x80000000};
       const uint64_t value = random() % 2 == 0 ? kNasty[random() % std::size(kNasty)] : random() % 100;
       std::memcpy(file.data() + at, &value, width);
       entry.hash = section_hash(std::span(file).subspan(entry.offset, entry.bytes));
@@ -395,19 +413,23 @@ void fuzz(uint32_t rounds) {
           const KernelRecord& kernel = opened.section<Section::kernels>()[node.payload];
           const auto arguments = opened.section<Section::arguments>().subspan(kernel.arguments, kernel.argument_bytes);
           const FunctionRecord& function = opened.section<Section::functions>()[kernel.function];
-          for (const ParamRecord& param : opened.section<Section::params>().subspan(function.first_param, function.param_count)) {
-            for (const std::byte b : arguments.subspan(param.offset, param.bytes)) walked += std::to_integer<uint64_t>(b);
+          for (const ParamRecord& param :
+               opened.section<Section::params>().subspan(function.first_param, function.param_count)) {
+            for (const std::byte b : arguments.subspan(param.offset, param.bytes))
+              walked += std::to_integer<uint64_t>(b);
           }
         }
       }
     } else {
-      for (const auto& unit : must(content_units(opened.section<Section::content_blocks>(), opened.section<Section::content>()))) {
+      for (const auto& unit :
+           must(content_units(opened.section<Section::content_blocks>(), opened.section<Section::content>()))) {
         std::vector<std::byte> out(unit.decoded_bytes);
         static_cast<void>(decode_unit(unit, opened.section<Section::content>(), out).ok());
         walked += out.size();
       }
       for (const TensorRecord& tensor : opened.section<Section::tensors>()) {
-        for (const int64_t dim : opened.section<Section::dims>().subspan(tensor.first_dim, 2 * tensor.dim_count)) walked += static_cast<uint64_t>(dim);
+        for (const int64_t dim : opened.section<Section::dims>().subspan(tensor.first_dim, 2 * tensor.dim_count))
+          walked += static_cast<uint64_t>(dim);
       }
     }
     EXPECT_GT(walked, 0u);
