@@ -97,7 +97,7 @@ Result<FunctionTable::Known> FunctionTable::add(const KernelHandle& handle, uint
         attributes_changed_ = true;
       }
     }
-    return Known{found->second, first.buffer_bytes};
+    return Known{found->second, first.buffer_bytes, first.clustered};
   }
 
   archive::FunctionRecord record{};
@@ -124,7 +124,7 @@ Result<FunctionTable::Known> FunctionTable::add(const KernelHandle& handle, uint
   }
   record.param_count = static_cast<uint32_t>(tables_.params.size()) - record.first_param;
 
-  const Known known{static_cast<uint32_t>(tables_.functions.size()), state.buffer_bytes};
+  const Known known{static_cast<uint32_t>(tables_.functions.size()), state.buffer_bytes, state.clustered};
   tables_.functions.push_back(record);
   states_.push_back(std::move(state));
   by_name_.emplace(std::pair(image, name), known.index);
@@ -161,6 +161,7 @@ Status FunctionTable::read_attributes(const KernelHandle& handle, State& state) 
         value = of_kernel;
       }
     }
+    if (row.id == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) state.clustered = value > 0;
     state.attributes.push_back(value);
   }
   return success();

@@ -25,6 +25,7 @@ class FunctionTable {
   struct Known {
     uint32_t index;         // in tables.functions
     uint32_t buffer_bytes;  // of a buffer that holds all parameters at their offsets
+    bool clustered;         // it was compiled, or set, to launch in clusters
   };
 
   // Must be called before a graph is read: forgets handles that may mean something else now.
@@ -47,6 +48,7 @@ class FunctionTable {
   struct State {
     std::string name;
     uint32_t buffer_bytes = 0;
+    bool clustered = false;
     int static_shared = 0;
     std::vector<int> attributes;  // by row of function_attributes()
   };

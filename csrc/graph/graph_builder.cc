@@ -151,7 +151,7 @@ Status GraphBuilder::set_launch_attributes(CUgraphNode node, const KernelRecord&
   for (uint32_t i = 0; i < record.attribute_count; ++i) {
     const archive::LaunchAttributeRecord& attribute = c_.view.launch_attributes[record.first_attribute + i];
     const LaunchAttributeInfo* info = launch_attribute_info(attribute.id);
-    if (info == nullptr || info->handling != AttributeHandling::restored) {
+    if (info == nullptr || info->handling == AttributeHandling::refused || info->handling == AttributeHandling::ignored) {
       return Error{ErrorKind::mismatch, 0,
                    format("the archive sets its launch attribute %u, which this version does not restore", attribute.id)};
     }

@@ -24,7 +24,7 @@ Result<uint32_t> GraphReader::read_kernel(CUgraphNode node) {
   record.block[2] = params.blockDimZ;
   record.dynamic_shared_bytes = params.sharedMemBytes;
   FOUNDRY_TRY(read_arguments(params, function, record));
-  FOUNDRY_TRY(attributes_.read(node, params, record));
+  FOUNDRY_TRY(attributes_.read(node, params, function.clustered, record));
   tables_.kernels.push_back(record);
   return static_cast<uint32_t>(tables_.kernels.size() - 1);
 }

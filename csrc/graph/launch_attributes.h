@@ -15,20 +15,25 @@ class LaunchAttributes {
  public:
   LaunchAttributes(const driver::Driver& driver, GraphTables& tables) : driver_(driver), tables_(tables) {}
 
-  // Appends the node's attributes and notes them in its record. `params` are the node's own.
-  Status read(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS& params, archive::KernelRecord& record);
+  // Appends the node's attributes and notes them in its record. `params` are the node's own; `clustered`: the function
+  // launches in clusters without being asked to.
+  Status read(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS& params, bool clustered, archive::KernelRecord& record);
   // Forgets functions that the tables no longer have.
   void roll_back();
 
  private:
-  using Values = std::vector<CUlaunchAttributeValue>;  // by row of launch_attributes()
+  struct Default {
+    CUlaunchAttributeValue value;
+    bool absent;  // the driver does not know the attribute, and takes 2 us to say so
+  };
+  using Defaults = std::vector<Default>;  // by row of launch_attributes()
 
   // What LOAD gets by adding a node of this function and setting nothing.
-  const Values& defaults_of(uint32_t function, const CUDA_KERNEL_NODE_PARAMS& params);
+  const Defaults& defaults_of(uint32_t function, const CUDA_KERNEL_NODE_PARAMS& params);
 
   const driver::Driver& driver_;
   GraphTables& tables_;
-  std::vector<Values> defaults_;  // by function; empty where not asked yet
+  std::vector<Defaults> defaults_;  // by function; empty where not asked yet
 };
 
 }  // namespace foundry::graph

@@ -10,30 +10,32 @@
 namespace foundry::graph {
 
 enum class AttributeHandling : uint32_t {
-  restored,  // stored where it differs from the default, set on the rebuilt node
-  refused,   // a node that has it fails the snapshot of its graph
-  ignored,   // not an attribute of graph nodes: its effect is elsewhere (edges, streams) or none
+  restored,      // stored where it differs from the default, set on the rebuilt node
+  with_cluster,  // the same, but only of nodes that launch in clusters: elsewhere it means nothing, though captured and
+                 // added nodes report different values
+  refused,       // a node that has it fails the snapshot of its graph
+  ignored,       // not an attribute of graph nodes: its effect is elsewhere (edges, streams) or none
 };
 
 // X(CU_LAUNCH_ATTRIBUTE_ suffix, words, AttributeHandling, bytes, default)
 //   bytes    how much of the value means something; the rest is stored as zero
 //   default  the value's first 32-bit word on a new node, zeros behind it (driver 580 on an H200). A new node of the
 //            function at hand decides where one can be asked: defaults depend on driver, device and function.
-#define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                                    \
-  X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 0)                                      \
-  X(COOPERATIVE, "cooperative launch", restored, 4, 0)                                                  \
-  X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 0)                                    \
-  X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 0)                                            \
-  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", restored, 4, 1)                  \
-  X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 0)              \
-  X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 0)                                           \
-  X(PRIORITY, "priority", restored, 4, 0)                                                               \
-  X(MEM_SYNC_DOMAIN_MAP, "memory-sync domain map", restored, 2, 0x0100)                                 \
-  X(MEM_SYNC_DOMAIN, "memory-sync domain", restored, 4, 0)                                              \
-  X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", restored, 12, 0)                        \
-  X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 0)                                 \
-  X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 4, 0)                               \
-  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0)                         \
+#define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                                \
+  X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 0)                                  \
+  X(COOPERATIVE, "cooperative launch", restored, 4, 0)                                              \
+  X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 0)                                \
+  X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 0)                                        \
+  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", with_cluster, 4, 1)          \
+  X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 0)          \
+  X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 0)                                       \
+  X(PRIORITY, "priority", restored, 4, 0)                                                           \
+  X(MEM_SYNC_DOMAIN_MAP, "memory-sync domain map", restored, 2, 0x0100)                             \
+  X(MEM_SYNC_DOMAIN, "memory-sync domain", restored, 4, 0)                                          \
+  X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", with_cluster, 12, 0)                \
+  X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 0)                             \
+  X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 4, 0)                           \
+  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0)                     \
   X(NVLINK_UTIL_CENTRIC_SCHEDULING, "NVLink-centric scheduling", restored, 4, 0)
 
 struct LaunchAttributeInfo {

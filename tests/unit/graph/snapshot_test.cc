@@ -126,17 +126,33 @@ TEST_F(SnapshotTest, KeepsAttributesThatDifferFromTheDefault) {
 }
 
 TEST_F(SnapshotTest, DefaultsAreThoseOfANewNodeOnThisDriver) {
-  fake.new_node_attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE].clusterSchedulingPolicyPreference =
-      CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING;
+  fake.new_node_attributes[CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT].sharedMemCarveout = 30;
   CUgraph graph = new_graph();
   add_plain(graph);
-  auto& changed = add_plain(graph)->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE];
-  changed.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD;  // the default elsewhere
+  add_plain(graph)->attributes[CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT].sharedMemCarveout = 0;
   ASSERT_TRUE(snapshot->add(graph, "a").ok());
   const GraphTables& t = snapshot->tables();
   EXPECT_EQ(t.kernels[0].attribute_count, 0u);
   ASSERT_EQ(t.kernels[1].attribute_count, 1u);
-  EXPECT_EQ(t.launch_attributes[0].value[0], CU_CLUSTER_SCHEDULING_POLICY_SPREAD);
+  EXPECT_EQ(t.launch_attributes[0].value[0], 0);
+}
+
+TEST_F(SnapshotTest, ClusterSchedulingCountsOnlyWithClusters) {
+  fake.images["cluster"] = {{{"k", {{}, {{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 2}}}}}, {}};
+  CUlibrary library = fake.load("cluster");
+  hook.add_library(library);
+  CUgraph graph = new_graph();
+  FakeNode* nodes[] = {add_plain(graph), add_plain(graph), fake.add_kernel(graph, fake.kernel(library, "k"), {})};
+  for (FakeNode* node : nodes) {
+    node->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE].clusterSchedulingPolicyPreference =
+        CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING;
+  }
+  nodes[1]->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION].clusterDim = {1, 1, 1};
+  ASSERT_TRUE(snapshot->add(graph, "a").ok());
+  EXPECT_EQ(snapshot->tables().kernels[0].attribute_count, 0u);
+  EXPECT_EQ(snapshot->tables().kernels[1].attribute_count, 2u);
+  EXPECT_EQ(snapshot->tables().kernels[2].attribute_count, 1u);
+  fake.table().cuLibraryUnload(library);
 }
 
 TEST_F(SnapshotTest, WithoutANewNodeTheTableSaysWhatIsDefault) {
