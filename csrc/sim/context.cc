@@ -302,6 +302,19 @@ SIM_API(cuCtxSetCacheConfig, (CUfunc_cache config), (config)) {
   return CUDA_SUCCESS;
 }
 
+// Bank sizes are no matter since compute capability 5.0.
+SIM_API(cuCtxGetSharedMemConfig, (CUsharedconfig * config), (config)) {
+  Context* context;
+  SIM_TRY(current_context(&context));
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+  return CUDA_SUCCESS;
+}
+SIM_API(cuCtxSetSharedMemConfig, (CUsharedconfig config), (config)) {
+  Context* context;
+  return current_context(&context);
+}
+
 SIM_API(cuCtxGetApiVersion, (CUcontext handle, unsigned* version), (handle, version)) {
   Context* context;
   SIM_TRY(find_context(handle, &context));

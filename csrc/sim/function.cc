@@ -140,6 +140,11 @@ SIM_API(cuFuncSetCacheConfig, (CUfunction handle, CUfunc_cache config), (handle,
   return plain_function(handle, &function);
 }
 
+SIM_API(cuFuncSetSharedMemConfig, (CUfunction handle, CUsharedconfig config), (handle, config)) {
+  std::shared_ptr<Function> function;
+  return plain_function(handle, &function);
+}
+
 SIM_API(cuFuncGetModule, (CUmodule * out, CUfunction handle), (out, handle)) {
   std::shared_ptr<Function> function;
   SIM_TRY(plain_function(handle, &function));

@@ -79,8 +79,14 @@ std::uintptr_t reserve_addresses(std::size_t bytes) {
   std::size_t size = round_up(bytes, kPage) + kPage;
   std::uintptr_t base = round_up(cursor, alignment);
   if (cursor == 0 || base + size > end) {
-    std::size_t arena = std::max(kArenaBytes, round_up(size, kLargeAlignment) + kLargeAlignment);
-    void* at = mmap(nullptr, arena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    std::size_t least = round_up(size, kLargeAlignment) + kLargeAlignment;
+    std::size_t arena = std::max(kArenaBytes, least);
+    void* at = MAP_FAILED;
+    // Where address space is short (a sanitizer, a limit), a smaller arena does.
+    for (; arena >= least; arena /= 2) {
+      at = mmap(nullptr, arena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (at != MAP_FAILED) break;
+    }
     if (at == MAP_FAILED) return 0;
     cursor = round_up(reinterpret_cast<std::uintptr_t>(at), kLargeAlignment);
     end = reinterpret_cast<std::uintptr_t>(at) + arena;

@@ -131,7 +131,7 @@ bool trap_exec_update_attrs() { return g_trap_exec_update_attrs; }
 Call::Call(Fn fn, bool per_thread_default) : fn_(fn), per_thread_default_(per_thread_default), outer_(t_call) {
   t_call = this;
   Injected injected = count_call(fn, per_thread_default);
-  if (g_forked) {
+  if (g_forked && (fn == Fn::cuInit || !needs_no_init(fn))) {
     refusal_ = CUDA_ERROR_NOT_INITIALIZED;
     return;  // the lock may have been held by a thread that does not exist here
   }

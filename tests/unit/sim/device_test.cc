@@ -1,4 +1,7 @@
 // Devices from the environment, contexts. Runs as a machine with an A100-40GB and an H100 of changed size.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "tests/unit/sim/sim.h"
@@ -126,6 +129,22 @@ TEST_F(Contexts, OneContextsStreamRefusesAnothersEvent) {
   EXPECT_EQ(SIM(cuEventRecord)(event, stream), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_TRUE(logged("different contexts"));
   OK(SIM(cuCtxDestroy_v2)(made));
+}
+
+TEST_F(Contexts, AChildHasNoDriver) {
+  pid_t child = fork();
+  if (child == 0) {
+    CUdeviceptr at;
+    const char* text = nullptr;
+    bool refused = SIM(cuMemAlloc_v2)(&at, 16) == CUDA_ERROR_NOT_INITIALIZED && SIM(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED;
+    bool named = SIM(cuGetErrorName)(CUDA_ERROR_NOT_INITIALIZED, &text) == CUDA_SUCCESS;
+    _exit(refused && named ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  CUdeviceptr at;
+  OK(SIM(cuMemAlloc_v2)(&at, 16));
 }
 
 }  // namespace

@@ -10,7 +10,11 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kGranule = 2 * kMiB;
+#ifdef __SANITIZE_ADDRESS__
+constexpr CUdeviceptr kBase = 0x200000000000;  // the sanitizer's shadow lies at the usual place
+#else
 constexpr CUdeviceptr kBase = 0x100000000000;
+#endif
 
 class Memory : public SimTest {
  protected:
@@ -320,6 +324,21 @@ TEST_F(Memory, PageableSourceIsReadAtTheCall) {
   value = 2;
   OK(SIM(cuStreamSynchronize)(stream));
   EXPECT_EQ(read(at), 1);
+}
+
+TEST_F(Memory, TextureObjectsOverLinearMemory) {
+  CUDA_RESOURCE_DESC resource = {}, shown;
+  CUDA_TEXTURE_DESC texture = {};
+  resource.resType = CU_RESOURCE_TYPE_LINEAR;
+  resource.res.linear = {memory(4096), CU_AD_FORMAT_FLOAT, 1, 4096};
+  CUtexObject object;
+  OK(SIM(cuTexObjectCreate)(&object, &resource, &texture, nullptr));
+  OK(SIM(cuTexObjectGetResourceDesc)(&shown, object));
+  EXPECT_EQ(shown.res.linear.devPtr, resource.res.linear.devPtr);
+  OK(SIM(cuTexObjectDestroy)(object));
+  EXPECT_EQ(SIM(cuTexObjectDestroy)(object), CUDA_ERROR_INVALID_VALUE);
+  resource.resType = CU_RESOURCE_TYPE_ARRAY;
+  EXPECT_EQ(SIM(cuTexObjectCreate)(&object, &resource, &texture, nullptr), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 }  // namespace
