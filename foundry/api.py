@@ -1,13 +1,13 @@
 """The public API: a session around an engine's start.
 
-    with foundry.session("decode.fdry") as s:
-        with s.phase("weights"):
-            model = s.register_module("model", Model().cuda())
-        with s.phase("inputs"):
-            x = s.register("x", torch.zeros(512, 1024, device="cuda"), mutable=True)
-        g = {n: s.graph(f"decode/{n}", lambda n=n: model(x[:n]), warmup=2) for n in sizes}
-    g[8].replay()
-    y = g[8].outputs
+with foundry.session("decode.fdry") as s:
+    with s.phase("weights"):
+        model = s.register_module("model", Model().cuda())
+    with s.phase("inputs"):
+        x = s.register("x", torch.zeros(512, 1024, device="cuda"), mutable=True)
+    g = {n: s.graph(f"decode/{n}", lambda n=n: model(x[:n]), warmup=2) for n in sizes}
+g[8].replay()
+y = g[8].outputs
 """
 
 from __future__ import annotations
@@ -245,9 +245,7 @@ class Session:
 
         assert decision.manifest is not None  # it was compared
         self.report.warnings += _core.archive_warnings(decision.path)
-        backend = LoadBackend(
-            decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail
-        )
+        backend = LoadBackend(decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail)
         self.report.outcome = "loading"
         return backend
 
@@ -255,4 +253,3 @@ class Session:
         self.report.outcome, self.report.reason = "native", reason
         log.warning("%s", self.report)
         return NativeBackend(self._runtime, self.report)
-

@@ -150,7 +150,7 @@ def _decode(node: Any, tensor: Callable[[int], Any], depth: int) -> Any:
     if kind == "list":
         return children(rest)
     if kind == "dict":
-        return {key: item for key, item in (children(pair) for pair in rest)}
+        return dict(children(pair) for pair in rest)
     if kind == "named":
         name, fields, *items = rest
         return _named(name, tuple(fields))(*children(items))

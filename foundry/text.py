@@ -25,7 +25,7 @@ def size(nbytes: int) -> str:
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """"1 graph", "2 graphs"."""
+    """ "1 graph", "2 graphs"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 

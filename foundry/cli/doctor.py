@@ -130,9 +130,7 @@ def _interposers(env: Mapping[str, str]) -> Check:
     others = [entry for entry in entries if os.path.basename(entry) != hook.HOOK_NAME]
     if not others:
         return Check("interposers", "ok", "nothing else is preloaded")
-    return Check(
-        "interposers", "warning", f"also preloaded: {', '.join(others)}; if SAVE misbehaves, try without"
-    )
+    return Check("interposers", "warning", f"also preloaded: {', '.join(others)}; if SAVE misbehaves, try without")
 
 
 def _archive(path: str, answer: probe.Answer) -> list[Check]:

@@ -76,9 +76,7 @@ def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
         ],
         "nodes_by_type": dict(_types(found.graphs)),
         "left_out": {name: list(why) for name, why in manifest.left_out.items()},
-        "images": [
-            {"hash": i.hash, "bytes": i.bytes, "format": i.format, "source": i.source} for i in archive.images
-        ],
+        "images": [{"hash": i.hash, "bytes": i.bytes, "format": i.format, "source": i.source} for i in archive.images],
         "anchors": [
             {
                 "name": t.name,

@@ -121,7 +121,9 @@ def summarize_torch(saved: dict[str, Any], loaded: dict[str, Any]) -> tuple[list
     total, different = loaded["compared"], len(loaded["different"])
     rows.append(("outputs with equal bits", "", f"{total - different} of {total}"))
     for timed in loaded["step_ms"]:
-        rows.append((f"step of batch {timed['batch']}, ms", f"{timed['native']:.3f} native", f"{timed['restored']:.3f}"))
+        rows.append(
+            (f"step of batch {timed['batch']}, ms", f"{timed['native']:.3f} native", f"{timed['restored']:.3f}")
+        )
     return rows, different == 0 and not loaded["not_restored"]
 
 

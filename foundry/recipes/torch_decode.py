@@ -49,7 +49,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--attention", default="flash", choices=("flash", "efficient", "math", "cudnn"))
     parser.add_argument("--dropout", type=float, default=0.0, help="makes the graphs draw random numbers")
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--compare", type=int, nargs="*", default=[1, 8, 64, 256, 512], help="sizes whose steps to time")
+    parser.add_argument(
+        "--compare", type=int, nargs="*", default=[1, 8, 64, 256, 512], help="sizes whose steps to time"
+    )
     parser.add_argument("--repeats", type=int, default=40, help="timed rounds per size")
     parser.add_argument("--on-mismatch", default="fallback", choices=("fallback", "fail"))
     parser.add_argument(
@@ -223,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     context = (time.perf_counter() - begin) * 1e3
     decode = Decode(options)
     mode = "off" if options.mode == "native" else options.mode
-    fields = {"recipe": "torch_decode", **{k: v for k, v in vars(decode.config).items()}, "sizes": decode.sizes}
+    fields = {"recipe": "torch_decode", **vars(decode.config), "sizes": decode.sizes}
     session = foundry.session(options.archive, mode, on_mismatch=options.on_mismatch, fingerprint=fields)
     results: dict[str, Any] = {"mode": options.mode, "graphs": len(decode.sizes), "torch": torch.__version__}
     results["preload"] = os.environ.get("LD_PRELOAD", "")

@@ -133,7 +133,7 @@ class Buffers:
     @staticmethod
     def shapes(config: ModelConfig, max_batch: int) -> dict[str, tuple[int, ...]]:
         """Shapes by name, in the order of creation."""
-        shapes: dict[str, tuple[int, ...]] = {name: (max_batch,) for name in ("ids", "positions", "slots", "lengths")}
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("ids", "positions", "slots", "lengths"), (max_batch,))
         shapes["block_table"] = (max_batch, config.max_pages)
         return shapes
 

@@ -79,7 +79,7 @@ class Framework:
     def alloc(self, length: int) -> FakeTensor:
         need = max(BLOCK, -(-length // BLOCK) * BLOCK)
         pool = self.pools.setdefault(self.zone, {})
-        for segment, blocks in pool.items():
+        for blocks in pool.values():
             for address, (nbytes, active) in sorted(blocks.items()):
                 if not active and nbytes >= need:
                     return self._take(blocks, address, need, length)

@@ -6,10 +6,10 @@ from typing import Any
 
 import fake_core
 import pytest
-from session_world import SIZES, Engine, World
 from fake_framework import FakeTensor, Framework
 from hypothesis import given
 from hypothesis import strategies as st
+from session_world import SIZES, Engine, World
 
 import foundry
 from foundry import reseat
@@ -97,9 +97,7 @@ def test_mutable_elsewhere_is_refused(world: World) -> None:
     engine = world.load(before_input=lambda e: keep.append(e.framework.alloc(64)))
     native_because(engine, "'x' is mutable", hex(fake_core.ZONE_BASE + 3 * fake_core.ZONE_SIZE + 64))
     with pytest.raises(foundry.FoundryError, match="'x' is mutable") as caught:
-        world.load(
-            before_input=lambda e: keep.append(e.framework.alloc(64)), session={"on_mismatch": "fail"}
-        )
+        world.load(before_input=lambda e: keep.append(e.framework.alloc(64)), session={"on_mismatch": "fail"})
     assert caught.value.kind == "mismatch"
     assert fake_core.process.open_loaders == []
 
@@ -139,8 +137,9 @@ def test_missing_anchor_is_named(world: World) -> None:
 
 def test_extra_anchor_is_only_reported(world: World) -> None:
     world.save()
-    engine = world.load(before_input=lambda e: e.session.register("more", e.framework.tensor(bytes(8))) and None,
-                        order=("w0", "w1"))
+    engine = world.load(
+        before_input=lambda e: e.session.register("more", e.framework.tensor(bytes(8))) and None, order=("w0", "w1")
+    )
     assert engine.session.report.extra_anchors == ["more"]
 
 
@@ -238,8 +237,15 @@ def test_empty_tensors_have_no_place() -> None:
 
 @pytest.mark.parametrize(
     ("block", "blocked"),
-    [((0x1000, 64, True), True), ((0x1000, 64, False), False), ((0xFC0, 64, True), False), ((0xFC0, 65, True), True),
-     ((0x1040, 64, True), False), ((0x103F, 1, True), True), ((0x2000, 64, True), False)],
+    [
+        ((0x1000, 64, True), True),
+        ((0x1000, 64, False), False),
+        ((0xFC0, 64, True), False),
+        ((0xFC0, 65, True), True),
+        ((0x1040, 64, True), False),
+        ((0x103F, 1, True), True),
+        ((0x2000, 64, True), False),
+    ],
 )
 def test_obstacles(block: tuple[int, int, bool], blocked: bool) -> None:
     found = reseat.obstacles([Move(0x2000, 0x1000, 64, ("w",))], [block, (0x2000, 64, True)])
@@ -288,7 +294,9 @@ def test_every_arrangement_is_copied_right(data: st.DataObject) -> None:
     memory = Bytes(sum(sizes) + 4 * len(sizes))
     for i, nbytes in enumerate(sizes):
         memory.data[places[0][i] : places[0][i] + nbytes] = bytes([i + 1]) * nbytes
-    moves = [Move(places[0][i], places[1][i], n, (str(i),)) for i, n in enumerate(sizes) if places[0][i] != places[1][i]]
+    moves = [
+        Move(places[0][i], places[1][i], n, (str(i),)) for i, n in enumerate(sizes) if places[0][i] != places[1][i]
+    ]
     reseat.copy_all(moves, memory)
     for i, nbytes in enumerate(sizes):
         if places[0][i] != places[1][i]:

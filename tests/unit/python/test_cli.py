@@ -18,8 +18,13 @@ from foundry.cli import cleaning, doctor, hook, probe, run
 from foundry.cli.app import app
 
 ROOT = Path(__file__).parents[3]
-HOPPER = {"gpu_name": "Fake GPU", "compute_capability": "9.0", "sm_count": 132, "total_memory": 1 << 30,
-          "driver_version": 13000}
+HOPPER = {
+    "gpu_name": "Fake GPU",
+    "compute_capability": "9.0",
+    "sm_count": 132,
+    "total_memory": 1 << 30,
+    "driver_version": 13000,
+}
 
 
 def device(major: int = 9, minor: int = 0, **fields: Any) -> probe.Device:
@@ -78,7 +83,13 @@ def test_signals_pass_through() -> None:
 
 def test_load_preloads_nothing() -> None:
     done = foundry(
-        "run", "--load", "--archive", "some/where", "--", "sh", "-c",
+        "run",
+        "--load",
+        "--archive",
+        "some/where",
+        "--",
+        "sh",
+        "-c",
         'echo "$FOUNDRY_MODE|$FOUNDRY_ARCHIVE|${LD_PRELOAD-unset}"',
     )
     assert done.stdout == f"load|{os.getcwd()}/some/where|unset\n"
@@ -161,9 +172,7 @@ def test_default_place_of_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert hook.hook_library(80, {}) == tmp_path / "sm_80" / "libcuda_hook.so"
 
 
-def test_auto_loads_what_fits_and_saves_otherwise(
-    world: World, monkeypatch: pytest.MonkeyPatch, library: Path
-) -> None:
+def test_auto_loads_what_fits_and_saves_otherwise(world: World, monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     env = {"FOUNDRY_HOOK_LIBRARY": str(library)}
     answer(monkeypatch)
     path = str(world.archive)
@@ -211,10 +220,15 @@ def test_inspect_json(world: World) -> None:
     assert [g["name"] for g in document["graphs"]] == ["decode/8", "decode/16", "decode/32"]
     assert document["nodes_by_type"] == {"kernel": 6}
     assert {z["name"]: z["kind"] for z in document["zones"]} == {
-        "graphs": "graphs", "ambient": "ambient", "weights": "rebuilt", "inputs": "rebuilt"
+        "graphs": "graphs",
+        "ambient": "ambient",
+        "weights": "rebuilt",
+        "inputs": "rebuilt",
     }
     assert [(a["name"], a["mutable"]) for a in document["anchors"]] == [
-        ("model.w0", False), ("model.w1", False), ("x", True)
+        ("model.w0", False),
+        ("model.w1", False),
+        ("x", True),
     ]
     assert document["fingerprint"]["gpu_name"] == {"value": "Fake GPU", "rule": "exact"}
     assert document["pointers"] == [] and document["bytes"] == document["files"][0]["bytes"] > 0
@@ -242,8 +256,9 @@ def test_inspect_refuses_in_one_sentence(world: World, what: str) -> None:
 # ---- doctor
 
 
-def examine(monkeypatch: pytest.MonkeyPatch, env: dict[str, str] | None = None, archive: str | None = None,
-            **fields: Any) -> dict[str, list[doctor.Check]]:
+def examine(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str] | None = None, archive: str | None = None, **fields: Any
+) -> dict[str, list[doctor.Check]]:
     answer(monkeypatch, **{"zone": "", "framework": "torch 2.11.0", "owner": "hook", "sm_target": 90, **fields})
     found: dict[str, list[doctor.Check]] = {}
     for check in doctor.examine(env if env is not None else dict(os.environ), archive):

@@ -8,8 +8,8 @@ from typing import Any
 
 import fake_core
 import pytest
-from session_world import World
 from fake_framework import Framework
+from session_world import World
 
 import foundry
 from foundry import archive_json, fingerprint
@@ -66,7 +66,7 @@ def test_types_count(here: Fingerprint) -> None:
 
 
 def test_rules_of_known_fields_cannot_be_weakened_by_a_file(here: Fingerprint) -> None:
-    lax = Fingerprint({**here.values, "sm_count": 1}, {name: "information" for name in here.rules})
+    lax = Fingerprint({**here.values, "sm_count": 1}, dict.fromkeys(here.rules, "information"))
     assert [m.field for m in lax.differences(here)] == ["sm_count"]
 
 
@@ -108,7 +108,9 @@ def test_manifest_round_trip(manifest: archive_json.Manifest) -> None:
 
 def test_other_format_version_is_one_sentence(manifest: archive_json.Manifest) -> None:
     text = dataclasses.replace(manifest, format_version=7).dumps()
-    with pytest.raises(foundry.FoundryError, match="a/foundry.json has format version 7, this Foundry reads 1") as caught:
+    with pytest.raises(
+        foundry.FoundryError, match="a/foundry.json has format version 7, this Foundry reads 1"
+    ) as caught:
         archive_json.loads(text, "a/foundry.json")
     assert caught.value.kind == "mismatch"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import fake_core
 import pytest
-from session_world import World
 from fake_framework import FakeTensor, Framework
 from hypothesis import given
 from hypothesis import strategies as st
+from session_world import World
 
 import foundry
 from foundry import outputs

@@ -104,7 +104,11 @@ def test_named_tensors_give_every_alias(cpu: None) -> None:
     module.b = torch.nn.Linear(2, 2, bias=False)
     module.b.weight = module.a.weight
     module.register_buffer("table", torch.zeros(2))
-    assert [name for name, _, constant in tensors.named_tensors(module) if constant] == ["a.weight", "b.weight", "table"]
+    assert [name for name, _, constant in tensors.named_tensors(module) if constant] == [
+        "a.weight",
+        "b.weight",
+        "table",
+    ]
     with pytest.raises(foundry.FoundryError, match=r"no torch.nn.Module"):
         list(tensors.named_tensors(object()))
 

@@ -1,0 +1,99 @@
+"""Which mode a session takes, its arguments, and its report."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import fake_core
+import pytest
+from fake_framework import Framework
+from session_world import World, start
+
+import foundry
+
+
+def test_no_driver(world: World) -> None:
+    engine = world.load(process={"driver": "libcuda.so.1 was not found"})
+    assert engine.session.report.reason == "libcuda.so.1 was not found"
+    with pytest.raises(foundry.FoundryError, match=r"libcuda.so.1 was not found"):
+        fake_core.new_process(hook=True, driver="libcuda.so.1 was not found")
+        start(world.session(Framework(), "save"), Framework())
+
+
+def test_auto_saves_then_loads(world: World) -> None:
+    assert world.save(mode="auto").session.report.outcome == "saved"
+    engine = world.load(mode="auto")
+    engine.check()
+    assert engine.session.report.outcome == "restored"
+    # Under the hook too: a fitting archive is used, not written again.
+    assert world.save(mode="auto").session.report.outcome == "restored"
+
+
+def test_auto_saves_beside_an_archive_of_something_else(world: World) -> None:
+    world.save(session={"fingerprint": {"model": "a"}})
+    saved = world.save(mode="auto", session={"fingerprint": {"model": "b"}})
+    assert saved.session.report.outcome == "saved"
+    siblings = sorted(os.listdir(world.archive.parent))
+    assert len(siblings) == 2 and siblings[1].startswith("decode.fdry-") and len(siblings[1]) == len("decode.fdry-") + 8
+    for model in "ab":
+        engine = world.load(mode="auto", session={"fingerprint": {"model": model}})
+        assert engine.session.report.outcome == "restored"
+    assert world.load(mode="auto", session={"fingerprint": {"model": "c"}}).session.report.outcome == "native"
+
+
+def test_environment_narrows_auto_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save()
+    monkeypatch.setenv("FOUNDRY_MODE", "off")
+    assert world.load(mode="auto").session.report.outcome == "off"
+    assert world.load(mode="load").session.report.outcome == "restored"
+    monkeypatch.setenv("FOUNDRY_MODE", "save")
+    with pytest.raises(foundry.FoundryError, match="SAVE needs"):
+        world.load(mode="auto")
+
+
+def test_environment_names_the_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="FOUNDRY_ARCHIVE"):
+        foundry.session()
+    monkeypatch.setenv("FOUNDRY_ARCHIVE", str(world.archive))
+    fake_core.new_process(hook=True)
+    framework = Framework()
+    start(foundry.session(mode="save", runtime=framework), framework)
+    assert world.archive.exists()
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="'sometimes'"):
+        foundry.session("a", "sometimes")
+    with pytest.raises(ValueError, match="'maybe'"):
+        foundry.session("a", on_mismatch="maybe")
+    with pytest.raises(RuntimeError, match="inside its `with` block"):
+        foundry.session("a", "off").phase("weights")
+
+
+def test_one_session_at_a_time(world: World) -> None:
+    fake_core.new_process(hook=True)
+    framework = Framework()
+    first, second = world.session(framework, "save"), world.session(framework, "save")
+    with first, pytest.raises(RuntimeError, match="one at a time"), second:
+        pass
+
+
+def test_names_are_used_once(world: World) -> None:
+    world.save()
+    for mode, hook in (("save", True), ("load", False)):
+        fake_core.new_process(hook=hook)
+        framework = Framework()
+        with pytest.raises(foundry.FoundryError, match="name of its own"), world.session(framework, mode) as s:
+            s.graph("g", lambda: None)
+            s.graph("g", lambda: None)
+
+
+def test_report_is_printable(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "foundry")
+    saved = world.save()
+    text = str(saved.session.report)
+    assert "saved 3 graphs" in text and "1 code image," in text and "capture" in text
+    loaded_text = str(world.load().session.report)
+    assert "restored 3 graphs" in loaded_text and "3 tensors in place, 0 re-seated" in loaded_text
+    assert text in caplog.text
