@@ -3,7 +3,7 @@
 Every function raises FoundryError with a sentence when it fails; nothing prints, aborts or exits.
 """
 
-from typing import Sequence
+from collections.abc import Sequence
 
 class FoundryError(Exception):
     """Anything Foundry refuses or fails at. str() is the sentence for people."""
