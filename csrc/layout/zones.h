@@ -19,7 +19,9 @@
 
 namespace foundry::layout {
 
-inline constexpr uint64_t kDefaultBase = 0x100000000000;   // 0x1000_0000_0000
+// An odd upper half: kernel arguments hold pairs of 32-bit strides such as 4096 and 8192, which read as addresses would
+// fall into windows at 0x1000_0000_0000 or 0x2000_0000_0000 (seen with torch's scatter kernels).
+inline constexpr uint64_t kDefaultBase = 0x113700000000;
 inline constexpr uint64_t kDefaultWindow = uint64_t{4} << 40;
 // Executables, heaps and host mappings lie from here on.
 inline constexpr uint64_t kAddressLimit = 0x550000000000;

@@ -11,6 +11,18 @@
 #include "csrc/session/image_store.h"
 
 namespace foundry::session {
+namespace {
+
+// Sentences kept per graph that is left out: the first ones name the cause.
+constexpr size_t kMostSentences = 4;
+
+// Behind everything that a zone has handed out: no memory was ever there.
+bool never_existed(const MemoryState& memory, uint64_t address) {
+  const uint32_t zone = memory.map.zone_of(address);
+  return zone != archive::kNone && address >= memory.map.zones()[zone].used_end;
+}
+
+}  // namespace
 
 std::vector<GraphSummary> summarize(const graph::GraphView& view) {
   std::vector<GraphSummary> graphs;
@@ -95,13 +107,27 @@ std::vector<graph::Anchor> Saver::anchors() const {
   return anchors;
 }
 
-Status Saver::judge(const graph::AuditResult& audit, bool strict, SaveReport& report) {
+Status Saver::judge(const MemoryState& memory, const graph::AuditResult& audit, bool strict, SaveReport& report) {
   graph::GraphTables& tables = snapshotter_.tables();
+  std::map<uint32_t, size_t> more;  // graph -> sentences that are not shown
   for (const graph::Finding& finding : audit.findings) {
+    archive::PointerRecord& pointer = tables.pointers[finding.pointer];
+    if (finding.kind == graph::FindingKind::dangling && never_existed(memory, pointer.value)) {
+      pointer.pointer_class = static_cast<uint32_t>(archive::PointerClass::padding);
+      continue;
+    }
     if (strict) return Error{ErrorKind::unsupported, 0, finding.text};
-    const std::string name(tables.view().text(tables.graphs[finding.graph].name));
     tables.graphs[finding.graph].flags |= archive::kGraphLeftOut;
-    report.left_out[name].push_back(finding.text);
+    std::vector<std::string>& sentences = report.left_out[std::string(tables.view().text(tables.graphs[finding.graph].name))];
+    if (sentences.size() < kMostSentences) {
+      sentences.push_back(finding.text);
+    } else {
+      more[finding.graph] += 1;
+    }
+  }
+  for (const auto& [graph, count] : more) {
+    report.left_out[std::string(tables.view().text(tables.graphs[graph].name))].push_back(
+        format("and %zu more addresses of this graph", count));
   }
   return success();
 }
@@ -186,7 +212,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   input.memory = &memory.map;
   FOUNDRY_ASSIGN(const graph::AuditResult audit, graph::audit(process_.driver(), input));
   tables.pointers = audit.pointers;
-  FOUNDRY_TRY(judge(audit, strict, report));
+  FOUNDRY_TRY(judge(memory, audit, strict, report));
   report.milliseconds["audit"] = watch.lap();
   FOUNDRY_ASSIGN(const std::vector<uint32_t> reached_ranges, reached(memory, audit, report));
   report.milliseconds["reach"] = watch.lap();

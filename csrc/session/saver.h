@@ -69,7 +69,7 @@ class Saver {
 
   Saver(Process& process, int device, CUcontext context);
   std::vector<graph::Anchor> anchors() const;
-  Status judge(const graph::AuditResult& audit, bool strict, SaveReport& report);
+  Status judge(const MemoryState& memory, const graph::AuditResult& audit, bool strict, SaveReport& report);
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
   Status write_graphs(int directory, const std::string& name, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,

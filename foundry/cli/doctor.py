@@ -14,7 +14,7 @@ from foundry.modes import MODE_VARIABLE
 Status = Literal["ok", "warning", "problem", "skipped"]
 
 # Where zones lie: see csrc/abi/foundry_abi.h.
-ZONES_BEGIN, ZONES_END = 0x1000_0000_0000, 0x5000_0000_0000
+ZONES_BEGIN, ZONES_END = 0x1137_0000_0000, 0x5137_0000_0000  # csrc/layout/zones.h
 _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ")
 
 

@@ -16,7 +16,7 @@ def runtime() -> Runtime:
     """The process's one runtime for PyTorch. Raises ImportError without PyTorch."""
     global _runtime
     if _runtime is None:
-        from foundry.torch.runtime import TorchRuntime
+        from foundry.torch.torch_runtime import TorchRuntime
 
         _runtime = TorchRuntime()
     return _runtime

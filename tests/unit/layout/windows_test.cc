@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 TEST_F(ZonesTest, WindowsFollowEachOther) {
   const uint32_t a = open("weights", FOUNDRY_ZONE_REBUILT);
   const uint32_t b = open("kv_cache", FOUNDRY_ZONE_REBUILT);
-  EXPECT_EQ(info(a).base, 0x100000000000u);
+  EXPECT_EQ(info(a).base, kDefaultBase);
   EXPECT_EQ(info(b).base, 0x140000000000u);
   EXPECT_EQ(info(a).size, uint64_t{4} << 40);
   EXPECT_EQ(info(a).granularity, 2 * kMiB);
@@ -47,7 +47,7 @@ TEST_F(ZonesTest, OpeningAgainReturnsTheSlot) {
 }
 
 TEST_F(ZonesTest, SaveTriesFurtherWindows) {
-  driver.land_elsewhere[0x100000000000] = 0x700000000000;
+  driver.land_elsewhere[kDefaultBase] = 0x700000000000;
   driver.fail("cuMemAddressReserve", CUDA_ERROR_OUT_OF_MEMORY, 1);
   const uint32_t a = open("weights", FOUNDRY_ZONE_REBUILT);
   EXPECT_EQ(info(a).base, 0x180000000000u);
@@ -275,7 +275,7 @@ class WindowsFromEnvironment : public ::testing::Test {
 };
 
 TEST_F(WindowsFromEnvironment, MoveAndShrink) {
-  EXPECT_EQ(Windows::from_environment().value().base, 0x100000000000u);
+  EXPECT_EQ(Windows::from_environment().value().base, kDefaultBase);
   EXPECT_EQ(Windows::from_environment().value().count(), 16u);
   setenv("FOUNDRY_BASE", "0x200000000000", 1);
   EXPECT_EQ(Windows::from_environment().value().count(), 13u);  // ends below 0x5500_0000_0000
