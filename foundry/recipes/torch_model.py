@@ -44,8 +44,13 @@ class DecoderConfig:
 
 def filled(name: str, shape: Sequence[int], std: float = 0.02, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     """A CUDA tensor of normal numbers that depend on the name only; leaves no temporary behind."""
+    return fill(torch.empty(tuple(shape), device="cuda", dtype=dtype), name, std)
+
+
+def fill(tensor: torch.Tensor, name: str, std: float) -> torch.Tensor:
+    """Overwrites a CUDA tensor with the numbers of that name."""
     generator = torch.Generator("cuda").manual_seed(zlib.crc32(name.encode()))
-    return torch.empty(tuple(shape), device="cuda", dtype=dtype).normal_(0.0, std, generator=generator)
+    return tensor.normal_(0.0, std, generator=generator)
 
 
 class Layer(torch.nn.Module):
@@ -112,10 +117,25 @@ class Decoder(torch.nn.Module):
         return {"tokens": (x @ self.embedding.t()).argmax(-1), "hidden": x}
 
 
-def make_caches(config: DecoderConfig) -> list[tuple[torch.Tensor, torch.Tensor]]:
+Caches = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def make_caches(config: DecoderConfig) -> Caches:
     """Keys and values of every layer, as if `cache_length` tokens had been decoded."""
     shape = (config.max_batch, config.kv_heads, config.cache_length, config.head_dim)
-    return [(filled(f"keys.{i}", shape, 1.0), filled(f"values.{i}", shape, 1.0)) for i in range(config.layers)]
+    def empty() -> torch.Tensor:
+        return torch.empty(shape, device="cuda", dtype=torch.bfloat16)
+
+    caches = [(empty(), empty()) for _ in range(config.layers)]
+    fill_caches(caches)
+    return caches
+
+
+def fill_caches(caches: Caches) -> None:
+    """The content that decoding starts from: warm-ups, which a process that LOADs does not run, write to caches."""
+    for i, (keys, values) in enumerate(caches):
+        fill(keys, f"keys.{i}", 1.0)
+        fill(values, f"values.{i}", 1.0)
 
 
 def batch_sizes(largest: int, step: int) -> list[int]:
