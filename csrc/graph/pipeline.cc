@@ -7,16 +7,47 @@
 
 namespace foundry::graph {
 
-void append_images_of(const GraphView& view, uint32_t graph, std::vector<bool>& seen, std::vector<uint32_t>& images) {
-  const archive::GraphRecord& record = view.graphs[graph];
-  for (const archive::NodeRecord& node : view.nodes.subspan(record.first_node, record.node_count)) {
-    if (node.type == CU_GRAPH_NODE_TYPE_GRAPH) append_images_of(view, node.payload, seen, images);
-    if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
-    const uint32_t image = view.functions[view.kernels[node.payload].function].image;
-    if (seen[image]) continue;
-    seen[image] = true;
-    images.push_back(image);
+namespace {
+
+class ImageOrder {
+ public:
+  explicit ImageOrder(const GraphView& view)
+      : view_(view), listed_(view.images.size(), false), visited_(view.graphs.size(), false) {}
+
+  void add_graph(uint32_t graph) {
+    visited_[graph] = true;
+    const archive::GraphRecord& record = view_.graphs[graph];
+    for (const archive::NodeRecord& node : view_.nodes.subspan(record.first_node, record.node_count)) {
+      if (node.type == CU_GRAPH_NODE_TYPE_GRAPH) add_graph(node.payload);
+      if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) add_image(view_.functions[view_.kernels[node.payload].function].image);
+    }
   }
+  void add_images_of_arguments() {
+    for (const archive::PointerRecord& pointer : view_.pointers) {
+      const bool global = pointer.pointer_class == static_cast<uint32_t>(archive::PointerClass::module_global);
+      if (global && visited_[pointer.graph]) add_image(view_.module_globals[pointer.target].image);
+    }
+  }
+  std::vector<uint32_t> take() { return std::move(images_); }
+
+ private:
+  void add_image(uint32_t image) {
+    if (!listed_[image]) images_.push_back(image);
+    listed_[image] = true;
+  }
+
+  const GraphView& view_;
+  std::vector<bool> listed_, visited_;
+  std::vector<uint32_t> images_;
+};
+
+}  // namespace
+
+std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t> graphs) {
+  ImageOrder order(view);
+  for (const uint32_t graph : graphs) order.add_graph(graph);
+  order.add_images_of_arguments();
+  return order.take();
 }
 
 Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, const GraphBuilder& builder,
@@ -198,10 +229,7 @@ void Pipeline::hurry(uint32_t graph) {
   slot.urgent = true;
   if (slot.phase == Phase::queued) {
     std::stable_partition(to_build_.begin(), to_build_.end(), [&](uint32_t queued) { return queued == graph; });
-    std::vector<bool> seen(view_.images.size(), false);
-    std::vector<uint32_t> images;
-    append_images_of(view_, graph, seen, images);
-    libraries_.hurry(images);
+    libraries_.hurry(images_of(view_, std::span(&graph, 1)));
   }
   std::stable_partition(to_instantiate_.begin(), to_instantiate_.end(),
                         [&](const Built& built) { return built.graph == graph; });

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -90,7 +91,8 @@ class Pipeline {
   std::vector<std::thread> threads_;
 };
 
-// Images that a graph needs, child graphs included, in order of first use.
-void append_images_of(const GraphView& view, uint32_t graph, std::vector<bool>& seen, std::vector<uint32_t>& images);
+// The images that these graphs need, child graphs included, in order of first use; then those whose module globals are
+// among the graphs' arguments.
+std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t> graphs);
 
 }  // namespace foundry::graph

@@ -13,31 +13,21 @@
 namespace foundry::graph {
 namespace {
 
-// Images in the order in which graphs need them; those whose module globals are arguments of a graph as well.
-std::vector<uint32_t> images_by_first_use(const GraphView& view, std::span<const uint32_t> graphs) {
-  std::vector<bool> seen(view.images.size(), false);
-  std::vector<uint32_t> images;
-  for (const uint32_t graph : graphs) append_images_of(view, graph, seen, images);
-  for (const archive::PointerRecord& pointer : view.pointers) {
-    if (pointer.pointer_class != static_cast<uint32_t>(archive::PointerClass::module_global)) continue;
-    const uint32_t image = view.module_globals[pointer.target].image;
-    if (!seen[image]) images.push_back(image);
-    seen[image] = true;
-  }
-  return images;
-}
-
 Status check(const GraphView& view, const RestoreOptions& options) {
   if (options.context == nullptr) return Error{ErrorKind::invalid, 0, "restoring graphs needs a CUDA context"};
   std::vector<bool> listed(view.graphs.size(), false);
   for (const uint32_t graph : options.order) {
-    if (graph >= view.graphs.size() || (view.graphs[graph].flags & archive::kGraphIsChild) != 0 || listed[graph]) {
-      return Error{ErrorKind::invalid, 0,
-                   format("graph %u cannot be restored: %s", graph,
-                          graph >= view.graphs.size() ? "the archive has no graph of that index"
-                          : listed[graph]             ? "it is listed twice"
-                                                      : "it is a child graph")};
+    const char* problem = nullptr;
+    if (graph >= view.graphs.size()) {
+      problem = "the archive has no graph of that index";
+    } else if ((view.graphs[graph].flags & archive::kGraphIsChild) != 0) {
+      problem = "it is a child graph";
+    } else if ((view.graphs[graph].flags & archive::kGraphLeftOut) != 0) {
+      problem = "SAVE left it out, because it could not vouch for all of its pointers";
+    } else if (listed[graph]) {
+      problem = "it is listed twice";
     }
+    if (problem != nullptr) return Error{ErrorKind::invalid, 0, format("graph %u cannot be restored: %s", graph, problem)};
     listed[graph] = true;
   }
   return success();
@@ -50,7 +40,7 @@ struct Restorer::State {
       : driver(used_driver),
         view(used_view),
         options(std::move(given)),
-        libraries(driver, view, std::move(provider), images_by_first_use(view, options.order)),
+        libraries(driver, view, std::move(provider), images_of(view, options.order)),
         kernels(driver, view, libraries, options.device) {}
 
   ~State() {

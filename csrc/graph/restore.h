@@ -29,8 +29,8 @@ using ImageProvider = std::function<Result<ImageBytes>(uint32_t index)>;
 struct RestoreOptions {
   CUcontext context = nullptr;  // must be set; the caller keeps it alive
   CUdevice device = 0;
-  // Graphs to restore, the first one first: indices of graphs that are no child graphs. Graphs that are not listed are
-  // not restored.
+  // Graphs to restore, the first one first: indices of graphs that are no child graphs and were not left out. Graphs
+  // that are not listed are not restored.
   std::vector<uint32_t> order;
   // Threads that load images; 0 chooses by the machine (at most 8).
   uint32_t image_threads = 0;

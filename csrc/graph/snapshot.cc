@@ -1,6 +1,7 @@
 #include "csrc/graph/snapshot.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "csrc/archive/strings.h"
 #include "csrc/base/text.h"
@@ -38,8 +39,13 @@ Result<uint32_t> Snapshotter::add(CUgraph graph, std::string_view name) {
 
   const GraphTables::Mark mark = s.tables.mark();
   s.functions.refresh();
-  GraphReader reader(s.driver, s.tables, s.functions, s.attributes, s.events, s.host_ranges);
-  Result<uint32_t> index = reader.read(graph, "graph " + text, 0);
+  Result<uint32_t> index = kNone;
+  try {
+    GraphReader reader(s.driver, s.tables, s.functions, s.attributes, s.events, s.host_ranges);
+    index = reader.read(graph, "graph " + text, 0);
+  } catch (const std::exception& failure) {
+    index = Error{ErrorKind::out_of_memory, 0, format("graph %s was not read: %s", text.c_str(), failure.what())};
+  }
   if (!index.ok()) {
     s.tables.roll_back(mark);
     s.functions.roll_back();

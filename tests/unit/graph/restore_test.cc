@@ -301,6 +301,9 @@ TEST_F(RestoreTest, ChecksItsArguments) {
   EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({5})).error().text, "no graph of that index");
   EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({1, 1})).error().text, "listed twice");
   EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({0})).error().text, "child graph");
+  snapshot->tables().graphs[1].flags |= archive::kGraphLeftOut;
+  EXPECT_CONTAINS(Restorer::start(fake.table(), snapshot->tables().view(), provider(), options({1})).error().text, "left it out");
+  snapshot->tables().graphs[1].flags &= ~archive::kGraphLeftOut;
   RestoreOptions without = options({1});
   without.context = nullptr;
   EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), without).error().text, "needs a CUDA context");
