@@ -14,7 +14,7 @@ CUresult read_event(CUevent handle, std::shared_ptr<Event>* event);
 // What a node of any type shows; pointers lead into the node.
 void show_kernel(KernelWork& kernel, CUDA_KERNEL_NODE_PARAMS* params);
 
-// The work for cuGraphAddNode and the generic setters. `graph` is null where a node exists already.
+// The work for cuGraphAddNode and the generic setters; `bodies`, of a conditional node, is null where a node exists.
 CUresult read_any(CUgraphNodeParams& params, Work* work, std::vector<std::shared_ptr<Graph>>* bodies);
 
 CUresult read_dependencies(const Graph& graph, const CUgraphNode* list, const CUgraphEdgeData* data, std::size_t count,
