@@ -12,6 +12,8 @@ namespace foundry::archive {
 namespace {
 
 constexpr uint16_t kMachineCuda = 190;  // EM_CUDA
+// Images of the simulated driver are host objects with the sections of a cubin.
+constexpr uint16_t kMachineSimulated = EM_X86_64;
 constexpr std::string_view kGlobal = ".nv.global", kGlobalInit = ".nv.global.init", kConstant = ".nv.constant3";
 
 Error damaged(const std::string& why) { return {ErrorKind::corrupt, 0, "The cubin is damaged: " + why + "."}; }
@@ -51,7 +53,8 @@ Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> bytes) {
   const Elf elf(bytes);
   const auto header = elf.at<Elf64_Ehdr>(0);
   if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-      header->e_ident[EI_DATA] != ELFDATA2LSB || header->e_machine != kMachineCuda) {
+      header->e_ident[EI_DATA] != ELFDATA2LSB ||
+      (header->e_machine != kMachineCuda && header->e_machine != kMachineSimulated)) {
     return Error{ErrorKind::invalid, 0, "These bytes are no cubin (64-bit ELF for machine 190)."};
   }
   if (header->e_shentsize != sizeof(Elf64_Shdr)) return damaged("its section headers have an unknown size");
@@ -95,7 +98,11 @@ Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> bytes) {
       if (!symbol_name || symbol_name->empty()) {
         return damaged(format("symbol %llu has no name", static_cast<unsigned long long>(number)));
       }
-      // In a cubin st_value is the offset within the section.
+      // An offset within the section where sections have no addresses, as in a cubin; else an address.
+      if (symbol.st_value < section.sh_addr) {
+        return damaged("variable " + std::string(*symbol_name) + " lies before its section");
+      }
+      symbol.st_value -= section.sh_addr;
       if (symbol.st_value > section.sh_size || symbol.st_size > section.sh_size - symbol.st_value) {
         return damaged("variable " + std::string(*symbol_name) + " reaches beyond its section");
       }

@@ -3,24 +3,23 @@
 
 #include "csrc/base/text.h"
 #include "csrc/layout/range_map.h"
+#include "csrc/session/graph_walk.h"
 #include "csrc/session/saver.h"
 
 namespace foundry::session {
 namespace {
 
-// Distinct 8-byte words in the arguments of a graph's kernels, child graphs included.
-void argument_words(const graph::GraphView& view, uint32_t index, std::set<uint64_t>& words) {
-  const archive::GraphRecord& record = view.graphs[index];
-  for (const archive::NodeRecord& node : view.nodes.subspan(record.first_node, record.node_count)) {
-    if (node.type == CU_GRAPH_NODE_TYPE_GRAPH) argument_words(view, node.payload, words);
-    if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
-    const archive::KernelRecord& kernel = view.kernels[node.payload];
+// Distinct 8-byte words in the arguments of a graph's kernels.
+std::set<uint64_t> argument_words(const graph::GraphView& view, uint32_t graph) {
+  std::set<uint64_t> words;
+  walk_kernels(view, graph, [&](const archive::KernelRecord& kernel) {
     for (uint64_t at = 0; at + 8 <= kernel.argument_bytes; at += 8) {
       uint64_t word = 0;
       __builtin_memcpy(&word, view.arguments.data() + kernel.arguments + at, sizeof word);
       words.insert(word);
     }
-  }
+  });
+  return words;
 }
 
 }  // namespace
@@ -33,8 +32,7 @@ Status Saver::set_generator(uint32_t graph, uint64_t increment, uint64_t seed, u
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_ASSIGN(const layout::RangeMap ranges, layout::RangeMap::of(process_.abi()));
-  std::set<uint64_t> words;
-  argument_words(tables.view(), graph, words);
+  const std::set<uint64_t> words = argument_words(tables.view(), graph);
   std::set<uint64_t> seeds;
   std::set<uint64_t> offsets;
   for (const uint64_t word : words) {

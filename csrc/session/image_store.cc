@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "csrc/archive/elf_globals.h"
 #include "csrc/archive/fatbin.h"
@@ -67,6 +68,44 @@ bool as_initial(const archive::ElfGlobal& global, std::span<const std::byte> con
   return std::all_of(content.begin(), content.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
+std::string image_name(const foundry_image& image) {
+  if (image.source != nullptr && image.source[0] != '\0') return image.source;
+  return format("image %llu (%s)", static_cast<unsigned long long>(image.id), image.entry_point);
+}
+
+// Module-scope .global or .const in PTX text.
+bool declares_variables(std::span<const std::byte> ptx) {
+  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size());
+  return text.find("\n.global ") != text.npos || text.find("\n.const ") != text.npos ||
+         text.find("\n.visible .global ") != text.npos || text.find("\n.visible .const ") != text.npos;
+}
+
+// Records one variable, with its content where a kernel or the host has changed it.
+Status keep_global(const driver::Driver& driver, const foundry_image& image, uint32_t index,
+                   const archive::ElfGlobal& global, graph::GraphTables& tables) {
+  const auto place = global.bytes == 0 ? std::nullopt : locate(driver, image, global.symbol);
+  if (!place) return success();
+  archive::ModuleGlobalRecord record{};
+  record.symbol = tables.graphs_strings.add(global.symbol);
+  record.image = index;
+  record.bytes = place->second;
+  record.address = place->first;
+  record.content = ~uint64_t{0};
+  if (record.bytes > kMostGlobalBytes) {
+    return Error{ErrorKind::unsupported, 0,
+                 format("module variable %s has %s; at most %s can be kept", global.symbol.c_str(),
+                        bytes_text(record.bytes).c_str(), bytes_text(kMostGlobalBytes).c_str())};
+  }
+  std::vector<std::byte> content(record.bytes);
+  FOUNDRY_CU(driver, cuMemcpyDtoH, content.data(), record.address, content.size());
+  if (!as_initial(global, content)) {
+    record.content = tables.global_content.size();
+    tables.global_content.insert(tables.global_content.end(), content.begin(), content.end());
+  }
+  tables.module_globals.push_back(record);
+  return success();
+}
+
 }  // namespace
 
 Result<ImageStoreReport> store_images(int directory, const Process& process, uint32_t capability,
@@ -94,50 +133,37 @@ Result<ImageStoreReport> store_images(int directory, const Process& process, uin
   return report;
 }
 
-Result<std::vector<std::string>> read_module_globals(const Process& process, uint32_t capability,
-                                                     const std::vector<uint64_t>& image_ids, graph::GraphTables& tables) {
-  std::vector<std::string> notes;
+Result<ModuleGlobalsReport> read_module_globals(const Process& process, uint32_t capability,
+                                                const std::vector<uint64_t>& image_ids, graph::GraphTables& tables) {
+  ModuleGlobalsReport report;
   const std::vector<foundry_image> images = process.images();
   for (uint32_t index = 0; index < image_ids.size(); ++index) {
     FOUNDRY_ASSIGN(const foundry_image* image, find(images, image_ids[index]));
-    if (image->loaded == 0) continue;
+    const std::string name = image_name(*image);
+    if (image->loaded == 0) {
+      report.notes.push_back(name + " was unloaded before the end of SAVE; its variables start as the image has them");
+      continue;
+    }
+    if (image->format == FOUNDRY_IMAGE_PTX && declares_variables(bytes_of(*image))) {
+      report.notes.push_back("variables of " + name + " are not looked at: it is PTX; they start as the image has them");
+    }
     auto codes = machine_code(*image, capability);
     if (!codes.ok()) {
-      notes.push_back("module variables of " + std::string(image->source) + " were not read: " + codes.error().text);
+      report.unreadable[index] = "variables of " + name + " cannot be read: " + codes.error().text;
       continue;
     }
     for (const std::vector<std::byte>& code : codes.value()) {
       const auto globals = archive::elf_globals(code);
       if (!globals.ok()) {
-        notes.push_back("module variables of " + std::string(image->source) + " were not read: " + globals.error().text);
+        report.unreadable[index] = "variables of " + name + " cannot be read: " + globals.error().text;
         continue;
       }
       for (const archive::ElfGlobal& global : globals.value()) {
-        if (global.bytes == 0) continue;
-        const auto place = locate(process.driver(), *image, global.symbol);
-        if (!place) continue;
-        archive::ModuleGlobalRecord record{};
-        record.symbol = tables.graphs_strings.add(global.symbol);
-        record.image = index;
-        record.bytes = place->second;
-        record.address = place->first;
-        record.content = ~uint64_t{0};
-        if (record.bytes > kMostGlobalBytes) {
-          return Error{ErrorKind::unsupported, 0,
-                       format("module variable %s has %s; at most %s can be kept", global.symbol.c_str(),
-                              bytes_text(record.bytes).c_str(), bytes_text(kMostGlobalBytes).c_str())};
-        }
-        std::vector<std::byte> content(record.bytes);
-        FOUNDRY_CU(process.driver(), cuMemcpyDtoH, content.data(), record.address, content.size());
-        if (!as_initial(global, content)) {
-          record.content = tables.global_content.size();
-          tables.global_content.insert(tables.global_content.end(), content.begin(), content.end());
-        }
-        tables.module_globals.push_back(record);
+        FOUNDRY_TRY(keep_global(process.driver(), *image, index, global, tables));
       }
     }
   }
-  return notes;
+  return report;
 }
 
 }  // namespace foundry::session

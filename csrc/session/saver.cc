@@ -8,6 +8,7 @@
 #include "csrc/graph/node_types.h"
 #include "csrc/graph/reach.h"
 #include "csrc/session/device_memory.h"
+#include "csrc/session/graph_walk.h"
 #include "csrc/session/image_store.h"
 
 namespace foundry::session {
@@ -132,6 +133,24 @@ Status Saver::judge(const MemoryState& memory, const graph::AuditResult& audit, 
   return success();
 }
 
+Status Saver::judge_images(const std::map<uint32_t, std::string>& unreadable, bool strict, SaveReport& report) {
+  graph::GraphTables& tables = snapshotter_.tables();
+  const graph::GraphView view = tables.view();
+  for (uint32_t graph = 0; graph < tables.graphs.size(); ++graph) {
+    archive::GraphRecord& record = tables.graphs[graph];
+    if ((record.flags & archive::kGraphIsChild) != 0) continue;
+    std::set<uint32_t> images;
+    walk_kernels(view, graph, [&](const archive::KernelRecord& kernel) { images.insert(view.functions[kernel.function].image); });
+    for (const auto& [image, why] : unreadable) {
+      if (!images.contains(image)) continue;
+      if (strict) return Error{ErrorKind::unsupported, 0, why};
+      record.flags |= archive::kGraphLeftOut;
+      report.left_out[std::string(view.text(record.name))].push_back(why);
+    }
+  }
+  return success();
+}
+
 Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const graph::AuditResult& audit,
                                              SaveReport& report) {
   const graph::GraphTables& tables = snapshotter_.tables();
@@ -201,9 +220,10 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   report.image_bytes = images.bytes;
   report.warnings.insert(report.warnings.end(), images.notes.begin(), images.notes.end());
   report.milliseconds["images"] = watch.lap();
-  FOUNDRY_ASSIGN(const std::vector<std::string> notes,
+  FOUNDRY_ASSIGN(const ModuleGlobalsReport globals,
                  read_module_globals(process_, capability_, snapshotter_.image_ids(), tables));
-  report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());
+  report.warnings.insert(report.warnings.end(), globals.notes.begin(), globals.notes.end());
+  FOUNDRY_TRY(judge_images(globals.unreadable, strict, report));
   report.milliseconds["globals"] = watch.lap();
 
   FOUNDRY_ASSIGN(const MemoryState memory, read_memory_state(process_, device_, blocks_, anchors()));

@@ -70,6 +70,8 @@ class Saver {
   Saver(Process& process, int device, CUcontext context);
   std::vector<graph::Anchor> anchors() const;
   Status judge(const MemoryState& memory, const graph::AuditResult& audit, bool strict, SaveReport& report);
+  // Leaves out graphs with kernels of images whose module variables could not be read.
+  Status judge_images(const std::map<uint32_t, std::string>& unreadable, bool strict, SaveReport& report);
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
   Status write_graphs(int directory, const std::string& name, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,

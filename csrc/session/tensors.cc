@@ -33,6 +33,9 @@ Result<uint64_t> extent_bytes(const TensorInfo& tensor) {
 
 Result<uint32_t> TensorBook::add(TensorInfo tensor) {
   FOUNDRY_ASSIGN(tensor.bytes, extent_bytes(tensor));
+  if (tensor.bytes == 0) {
+    tensor.address = tensor.storage_address;  // no element, no place: frameworks report address 0
+  }
   if (tensor.address < tensor.storage_address ||
       tensor.address - tensor.storage_address > tensor.storage_bytes ||
       tensor.bytes > tensor.storage_bytes - (tensor.address - tensor.storage_address)) {
