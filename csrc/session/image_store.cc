@@ -8,6 +8,7 @@
 #include "csrc/archive/elf_globals.h"
 #include "csrc/archive/fatbin.h"
 #include "csrc/archive/images.h"
+#include "csrc/archive/ptx_variables.h"
 #include "csrc/base/text.h"
 
 namespace foundry::session {
@@ -29,23 +30,44 @@ Result<const foundry_image*> find(const std::vector<foundry_image>& images, uint
   return &*found;
 }
 
-// The machine code of an image that `capability` runs, as ELF; empty where there is none to look into (PTX).
-Result<std::vector<std::vector<std::byte>>> machine_code(const foundry_image& image, uint32_t capability) {
+// What the device runs of an image: its ELF entries, or the PTX that the driver compiles.
+Result<std::vector<std::vector<std::byte>>> codes_of(const foundry_image& image, uint32_t capability) {
   std::vector<std::vector<std::byte>> codes;
   const std::span<const std::byte> bytes = bytes_of(image);
-  if (image.format == FOUNDRY_IMAGE_ELF) {
+  if (image.format != FOUNDRY_IMAGE_FATBIN) {
     codes.emplace_back(bytes.begin(), bytes.end());
-  } else if (image.format == FOUNDRY_IMAGE_FATBIN) {
-    FOUNDRY_ASSIGN(const archive::SlimImage slim, archive::slim(bytes, capability));
-    if (slim.kept != archive::SlimImage::Kept::elf) return codes;
-    FOUNDRY_ASSIGN(const auto entries, archive::fatbin_entries(slim.image));
-    for (const archive::FatbinEntry& entry : entries) {
-      if (entry.kind != static_cast<uint16_t>(archive::FatbinKind::elf)) continue;
-      FOUNDRY_ASSIGN(auto code, archive::fatbin_payload(slim.image, entry));
-      codes.push_back(std::move(code));
-    }
+    return codes;
+  }
+  FOUNDRY_ASSIGN(const archive::SlimImage slim, archive::slim(bytes, capability));
+  FOUNDRY_ASSIGN(const auto entries, archive::fatbin_entries(slim.image));
+  for (const archive::FatbinEntry& entry : entries) {
+    const auto wanted = slim.kept == archive::SlimImage::Kept::elf ? archive::FatbinKind::elf : archive::FatbinKind::ptx;
+    if (entry.kind != static_cast<uint16_t>(wanted)) continue;
+    FOUNDRY_ASSIGN(auto code, archive::fatbin_payload(slim.image, entry));
+    codes.push_back(std::move(code));
   }
   return codes;
+}
+
+struct Variable {
+  std::string symbol;
+  // What it is before anybody writes it; nullopt where only the driver knows.
+  std::optional<std::span<const std::byte>> initial;  // empty: zeros
+};
+
+// Variables of one code, ELF or PTX text.
+Result<std::vector<Variable>> variables_of(std::span<const std::byte> code) {
+  std::vector<Variable> variables;
+  const std::string_view text(reinterpret_cast<const char*>(code.data()), code.size());
+  if (!text.starts_with("\x7f" "ELF")) {
+    for (std::string& name : archive::ptx_variables(text)) variables.push_back({std::move(name), std::nullopt});
+    return variables;
+  }
+  FOUNDRY_ASSIGN(const auto globals, archive::elf_globals(code));
+  for (const archive::ElfGlobal& global : globals) {
+    if (global.bytes != 0) variables.push_back({global.symbol, global.initial});
+  }
+  return variables;
 }
 
 // Address and size of a variable by name; nullopt where the driver does not find it (never loaded, or local).
@@ -61,9 +83,10 @@ std::optional<std::pair<uint64_t, uint64_t>> locate(const driver::Driver& driver
   return std::pair<uint64_t, uint64_t>{address, bytes};
 }
 
-bool as_initial(const archive::ElfGlobal& global, std::span<const std::byte> content) {
-  if (global.initialized) {
-    return std::equal(content.begin(), content.end(), global.initial.begin(), global.initial.end());
+bool as_initial(const Variable& variable, std::span<const std::byte> content) {
+  if (!variable.initial) return false;
+  if (!variable.initial->empty()) {
+    return std::equal(content.begin(), content.end(), variable.initial->begin(), variable.initial->end());
   }
   return std::all_of(content.begin(), content.end(), [](std::byte b) { return b == std::byte{0}; });
 }
@@ -73,32 +96,25 @@ std::string image_name(const foundry_image& image) {
   return format("image %llu (%s)", static_cast<unsigned long long>(image.id), image.entry_point);
 }
 
-// Module-scope .global or .const in PTX text.
-bool declares_variables(std::span<const std::byte> ptx) {
-  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size());
-  return text.find("\n.global ") != text.npos || text.find("\n.const ") != text.npos ||
-         text.find("\n.visible .global ") != text.npos || text.find("\n.visible .const ") != text.npos;
-}
-
 // Records one variable, with its content where a kernel or the host has changed it.
 Status keep_global(const driver::Driver& driver, const foundry_image& image, uint32_t index,
-                   const archive::ElfGlobal& global, graph::GraphTables& tables) {
-  const auto place = global.bytes == 0 ? std::nullopt : locate(driver, image, global.symbol);
+                   const Variable& variable, graph::GraphTables& tables) {
+  const auto place = locate(driver, image, variable.symbol);
   if (!place) return success();
   archive::ModuleGlobalRecord record{};
-  record.symbol = tables.graphs_strings.add(global.symbol);
+  record.symbol = tables.graphs_strings.add(variable.symbol);
   record.image = index;
   record.bytes = place->second;
   record.address = place->first;
   record.content = ~uint64_t{0};
   if (record.bytes > kMostGlobalBytes) {
     return Error{ErrorKind::unsupported, 0,
-                 format("module variable %s has %s; at most %s can be kept", global.symbol.c_str(),
+                 format("module variable %s has %s; at most %s can be kept", variable.symbol.c_str(),
                         bytes_text(record.bytes).c_str(), bytes_text(kMostGlobalBytes).c_str())};
   }
   std::vector<std::byte> content(record.bytes);
   FOUNDRY_CU(driver, cuMemcpyDtoH, content.data(), record.address, content.size());
-  if (!as_initial(global, content)) {
+  if (!as_initial(variable, content)) {
     record.content = tables.global_content.size();
     tables.global_content.insert(tables.global_content.end(), content.begin(), content.end());
   }
@@ -144,22 +160,19 @@ Result<ModuleGlobalsReport> read_module_globals(const Process& process, uint32_t
       report.notes.push_back(name + " was unloaded before the end of SAVE; its variables start as the image has them");
       continue;
     }
-    if (image->format == FOUNDRY_IMAGE_PTX && declares_variables(bytes_of(*image))) {
-      report.notes.push_back("variables of " + name + " are not looked at: it is PTX; they start as the image has them");
-    }
-    auto codes = machine_code(*image, capability);
+    const auto codes = codes_of(*image, capability);
     if (!codes.ok()) {
       report.unreadable[index] = "variables of " + name + " cannot be read: " + codes.error().text;
       continue;
     }
     for (const std::vector<std::byte>& code : codes.value()) {
-      const auto globals = archive::elf_globals(code);
-      if (!globals.ok()) {
-        report.unreadable[index] = "variables of " + name + " cannot be read: " + globals.error().text;
+      const auto variables = variables_of(code);
+      if (!variables.ok()) {
+        report.unreadable[index] = "variables of " + name + " cannot be read: " + variables.error().text;
         continue;
       }
-      for (const archive::ElfGlobal& global : globals.value()) {
-        FOUNDRY_TRY(keep_global(process.driver(), *image, index, global, tables));
+      for (const Variable& variable : variables.value()) {
+        FOUNDRY_TRY(keep_global(process.driver(), *image, index, variable, tables));
       }
     }
   }
