@@ -20,8 +20,8 @@ struct ElfGlobal {
   std::span<const std::byte> initial;  // into the ELF; empty where not `initialized`: the variable starts as zeros
 };
 
-// Variables defined in a cubin (64-bit ELF, machine 190), in symbol-table order. `corrupt` where a table or symbol
-// lies outside the bytes, `invalid` where it is no cubin.
+// Variables defined in a cubin (64-bit ELF, machine 190) or in an image of the simulated driver, in symbol-table order.
+// `corrupt` where a table or symbol lies outside the bytes, `invalid` where it is neither.
 Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> elf);
 
 }  // namespace foundry::archive

@@ -204,7 +204,7 @@ TEST(Fatbin, RandomBytesNeverCrash) {
 class Cubin {
  public:
   Cubin() {
-    sections = {{},
+    sections = {Part{},
                 {".shstrtab", SHT_STRTAB, {}},
                 {".strtab", SHT_STRTAB, {}},
                 {".symtab", SHT_SYMTAB, {}},
@@ -256,6 +256,7 @@ class Cubin {
       if (i == 3) content = std::as_bytes(std::span(symbols));
       headers[i].sh_offset = out.size();
       headers[i].sh_size = content.size();
+      headers[i].sh_addr = sections[i].address;
       headers[i].sh_link = i == 3 ? 2 : 0;
       headers[i].sh_entsize = i == 3 ? sizeof(Elf64_Sym) : 0;
       if (headers[i].sh_type != SHT_NOBITS) out.insert(out.end(), content.begin(), content.end());
@@ -264,7 +265,7 @@ class Cubin {
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
     header.e_ident[EI_CLASS] = ELFCLASS64;
     header.e_ident[EI_DATA] = ELFDATA2LSB;
-    header.e_machine = 190;
+    header.e_machine = machine;
     header.e_shoff = out.size();
     header.e_shentsize = sizeof(Elf64_Shdr);
     header.e_shnum = static_cast<uint16_t>(headers.size());
@@ -279,7 +280,9 @@ class Cubin {
     std::string name;
     uint32_t type = SHT_NULL;
     std::vector<std::byte> content;
+    uint64_t address = 0;
   };
+  uint16_t machine = 190;
   std::vector<Part> sections;
   std::string strings;
   std::vector<Elf64_Sym> symbols;
@@ -301,6 +304,27 @@ TEST(ElfGlobals, FindsVariablesOfEveryKind) {
   EXPECT_TRUE(by_name["scale"].constant);
   EXPECT_EQ(by_name["scale"].initial[3], std::byte{9});
   EXPECT_TRUE(by_name["hidden"].local);
+}
+
+// Images of the simulated driver are linked host objects: their sections have addresses, and symbols with them.
+TEST(ElfGlobals, SymbolsMayHoldAddresses) {
+  constexpr uint64_t kAddress = 0x4000;
+  auto linked = [](uint64_t value) {
+    Cubin cubin;
+    cubin.machine = EM_X86_64;
+    cubin.sections[4].address = kAddress;
+    cubin.symbols.resize(1);
+    cubin.add("table", 4, value, 8, STB_GLOBAL);
+    return cubin.bytes();
+  };
+  const auto image = linked(kAddress + 8);
+  const auto globals = must(elf_globals(image));
+  ASSERT_EQ(globals.size(), 1u);
+  ASSERT_EQ(globals[0].initial.size(), 8u);
+  EXPECT_EQ(globals[0].initial[0], std::byte{7});
+  EXPECT_FALSE(elf_globals(linked(kAddress - 8)).ok());
+  EXPECT_FALSE(elf_globals(linked(kAddress + 9)).ok());
+  EXPECT_FALSE(elf_globals(linked(8)).ok());
 }
 
 TEST(ElfGlobals, DamageIsAnError) {
