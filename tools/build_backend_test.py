@@ -47,7 +47,9 @@ def test_archive_has_the_files(root: Path) -> None:
         modes = {entry.name: entry.mode for entry in tar}
         assert modes["foundry-1.2.3/tools/bazelw"] == 0o755 and modes["foundry-1.2.3/.bazelversion"] == 0o644
         info = tar.extractfile("foundry-1.2.3/PKG-INFO")
-        assert info and info.read().startswith(b"Metadata-Version: 2.4\nName: foundry\nVersion: 1.2.3\nSummary: A test\n")
+        assert info and info.read().startswith(
+            b"Metadata-Version: 2.4\nName: foundry\nVersion: 1.2.3\nSummary: A test\n"
+        )
 
 
 def test_same_bytes_whoever_makes_it(root: Path) -> None:

@@ -27,7 +27,18 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = place / "bin" / "python"
     # The pip of the interpreter that runs the tests; what the wheel requires is found through PYTHONPATH.
     outer = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_ROOT_USER_ACTION": "ignore"}
-    run(sys.executable, "-m", "pip", "--python", program, "install", "--no-deps", "--no-compile", unpacked.WHEEL, env=outer)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        program,
+        "install",
+        "--no-deps",
+        "--no-compile",
+        unpacked.WHEEL,
+        env=outer,
+    )
     return program
 
 
@@ -36,7 +47,12 @@ def env() -> dict[str, str]:
     """An environment in which nothing of the source tree can be imported."""
     site = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path.endswith("/site")]
     kept = {name: os.environ[name] for name in ("PATH", "TEST_TMPDIR") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(site), "HOME": os.environ.get("TEST_TMPDIR", "/tmp"), "LC_ALL": "C.UTF-8"}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(site),
+        "HOME": os.environ.get("TEST_TMPDIR", "/tmp"),
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 def test_import_comes_from_the_environment(python: Path, env: dict[str, str], tmp_path: Path) -> None:
