@@ -29,7 +29,10 @@ static void quoted(FILE* out, const char* text) {
 
 __attribute__((visibility("default"))) const foundry_abi* probe_abi(void) {
   const foundry_abi_getter getter = (foundry_abi_getter)dlsym(RTLD_DEFAULT, FOUNDRY_ABI_SYMBOL);
-  return getter == NULL ? NULL : getter();
+  const foundry_abi* abi = getter == NULL ? NULL : getter();
+  if (abi == NULL || (abi->version == FOUNDRY_ABI_VERSION && abi->bytes == sizeof *abi)) return abi;
+  fprintf(stderr, "the hook was built from another foundry_abi.h\n");
+  return NULL;
 }
 
 __attribute__((visibility("default"))) int probe_set_ambient(int device, uint32_t slot) {
@@ -52,8 +55,7 @@ __attribute__((visibility("default"))) char* probe_json(void) {
   char* text = NULL;
   size_t length = 0;
   FILE* out = open_memstream(&text, &length);
-  fprintf(out, "{\"version\": %u, \"bytes_match\": %d, \"owner\": \"%s\", \"build\": \"%s\", \"sm_target\": %d", abi->version,
-          abi->bytes == sizeof *abi, abi->owner, abi->build, abi->sm_target);
+  fprintf(out, "{\"owner\": \"%s\", \"build\": \"%s\", \"sm_target\": %d", abi->owner, abi->build, abi->sm_target);
 
   size_t count = abi->images(NULL, 0);
   foundry_image* images = calloc(count + 1, sizeof *images);

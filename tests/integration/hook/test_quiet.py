@@ -23,9 +23,9 @@ COMMANDS = {
 }
 # How much memory Python's own allocator asks for depends on where the kernel puts it.
 REPEATABLE = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
-# What the loader does for one more library: x86-64 numbers of openat, read, fstat, newfstatat, pread64, mmap, close.
-LOADING = {"257", "0", "5", "262", "17", "9", "3"}
 MPROTECT, MMAP = "10", "9"
+# What the loader does for one more library: x86-64 numbers of openat, read, fstat, newfstatat, pread64, close.
+LOADING = {"257", "0", "5", "262", "17", "3", MMAP, MPROTECT}
 
 
 @pytest.fixture(scope="session")

@@ -109,6 +109,7 @@ int main(int argc, char** argv) {
 
   const foundry_abi_getter getter = (foundry_abi_getter)dlsym(RTLD_DEFAULT, FOUNDRY_ABI_SYMBOL);
   const foundry_abi* abi = getter == NULL ? NULL : getter();
+  if (abi != NULL && abi->bytes != sizeof *abi) return 3;
   pthread_t threads[64], watcher;
   if (abi != NULL) pthread_create(&watcher, NULL, watch, (void*)abi);
   for (int i = 0; i < count; ++i) pthread_create(&threads[i], NULL, work, (void*)(uintptr_t)(i + 1));
