@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from foundry import modes
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import error
+from foundry.exports import Exports
 from foundry.native import Backend, NativeBackend
 from foundry.report import Report
 
@@ -83,6 +84,7 @@ class Session:
         self._extra = fingerprint
         self._given_runtime = runtime
         self._anchors = Anchors()
+        self._exports = Exports()
         self._backend: Backend | None = None
         self.report = Report(self._path, self._mode, "off")
 
@@ -116,6 +118,28 @@ class Session:
             for child, tensor, constant in self._runtime().named_tensors(module):
                 self.register(f"{name}.{child}", tensor, mutable=not constant)
         return module
+
+    def export(self, name: str, tensor: T) -> T:
+        """Declares a tensor that only forwards or warm-ups create and that the program needs after its start.
+
+        SAVE: its memory becomes part of the archive, with its content unless a captured function allocated it. Returns
+        the tensor. On LOAD such a tensor is `exported(name)`; nobody has to create it, and `export` gives back that
+        one too. Raises FoundryError on SAVE if the tensor's memory lies in no zone, or is part of a phase that LOAD
+        runs itself and was not registered.
+        """
+        return self._exports.add(self._entered(), name, tensor)
+
+    def exported(self, name: str) -> Any:
+        """The tensor exported under `name`: by this process, or on LOAD by SAVE. None if there is none yet.
+
+        On LOAD this finishes the session: everything must be registered before. Where that ends in native capture there
+        is no export of SAVE's either.
+
+            hidden = s.exported("hidden")
+            if hidden is None:
+                hidden = s.export("hidden", first_forward())
+        """
+        return self._exports.get(self._entered(), name)
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int = 2) -> Graph:
         """The graph of `function`, a call without arguments that reads registered tensors and returns outputs.
@@ -234,7 +258,15 @@ class Session:
         from foundry.saving import SaveBackend
 
         backend = SaveBackend(
-            decision.path, runtime, device, here, self._anchors, self.report, self._strict, self._mode == "auto"
+            decision.path,
+            runtime,
+            device,
+            here,
+            self._anchors,
+            self._exports,
+            self.report,
+            self._strict,
+            self._mode == "auto",
         )
         self.report.outcome = "saving"
         return backend

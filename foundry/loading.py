@@ -62,6 +62,7 @@ class LoadBackend:
             self._tensors = list(self._archive.tensors)
             # Snapshots of graphs that SAVE refused afterwards may still be in the file.
             self._graphs = {graph.name: graph for graph in self._archive.graphs if graph.name not in manifest.left_out}
+        self._export_index = {tensor.name: i for i, tensor in enumerate(self._tensors) if tensor.export}
         self._kinds = {zone.name: zone.kind for zone in self._archive.zones}
         self._loader = _core.Loader(self._archive, device)
         try:
@@ -93,6 +94,20 @@ class LoadBackend:
 
     def registered(self, anchor: Anchor) -> None:
         """Compared when the session finishes."""
+
+    def exporting(self, name: str, tensor: Any) -> None:
+        """Only what SAVE did not export gets here: it is the program's own."""
+
+    def exported(self, name: str) -> Any:
+        """The tensor over its recorded memory; None if the archive has none, or if everything is native."""
+        self.finish()
+        with self._lock:
+            index = self._export_index.get(name)
+            return None if index is None or self._native else self._outputs.tensor(index)
+
+    def restores_exports(self) -> bool:
+        """Unless the session went native."""
+        return not self._native
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """A handle; the function is kept and only called if the graph has to be captured natively."""

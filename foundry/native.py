@@ -23,6 +23,15 @@ class Backend(Protocol):
     def registered(self, anchor: Anchor) -> None:
         """Checks an anchor tensor when it is registered."""
 
+    def exporting(self, name: str, tensor: Any) -> None:
+        """Checks a tensor when it is exported."""
+
+    def exported(self, name: str) -> Any:
+        """The tensor that SAVE exported under that name, None if this backend restores none."""
+
+    def restores_exports(self) -> bool:
+        """Whether exports come from an archive."""
+
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """The graph of that name."""
 
@@ -49,6 +58,17 @@ class NativeBackend:
 
     def registered(self, anchor: Anchor) -> None:
         """Nothing to do."""
+
+    def exporting(self, name: str, tensor: Any) -> None:
+        """Nothing to do."""
+
+    def exported(self, name: str) -> Any:
+        """There is no archive."""
+        return None
+
+    def restores_exports(self) -> bool:
+        """There is no archive."""
+        return False
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """Captures now."""

@@ -1,4 +1,4 @@
-"""Outputs of restored graphs: tensors over materialized memory, sharing storages as they did on SAVE."""
+"""Outputs of restored graphs and exports: tensors over materialized memory, sharing storages as they did on SAVE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RestoredOutputs:
-    """Makes output tensors of an archive, each once; `owner` lives as long as any of them."""
+    """Makes tensors of an archive, each once; `owner` lives as long as any of them."""
 
     def __init__(
         self, tensors: Sequence[Tensor], runtime: Runtime, owner: object, anchor_tensor: Callable[[str], Any]
@@ -27,9 +27,10 @@ class RestoredOutputs:
 
     def make(self, tree: str, where: str) -> Any:
         """The outputs that `tree` describes. Raises FoundryError(kind="corrupt") naming `where`."""
-        return outputs.loads(tree, self._tensor, where)
+        return outputs.loads(tree, self.tensor, where)
 
-    def _tensor(self, index: int) -> Any:
+    def tensor(self, index: int) -> Any:
+        """The tensor of that record."""
         if index not in self._made:
             self._made[index] = self._new(self._tensors[index])
         return self._made[index]

@@ -14,6 +14,7 @@ from foundry.phases import PhaseStack
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
+    from foundry.exports import Exports
     from foundry.fingerprint import Fingerprint
     from foundry.report import Report
     from foundry.runtime import NativeGraph, Runtime
@@ -36,6 +37,7 @@ class SaveBackend:
         device: int,
         fingerprint: Fingerprint,
         anchors: Anchors,
+        exports: Exports,
         report: Report,
         strict: bool,
         keep_going: bool,
@@ -45,6 +47,7 @@ class SaveBackend:
         self._device = device
         self._fingerprint = fingerprint
         self._anchors = anchors
+        self._exports = exports
         self._report = report
         self._strict = strict
         self._keep_going = keep_going
@@ -86,13 +89,42 @@ class SaveBackend:
     def _describe(self, anchor: Anchor) -> _core.Tensor:
         tensor = self._runtime.describe(anchor.tensor)
         slot = _core.in_zone(tensor.address) if tensor.nbytes else None
-        rebuilt = any(slot == known and kind == "rebuilt" for known, kind in self._slots.values())
-        if tensor.nbytes and not rebuilt:
+        if tensor.nbytes and (slot is None or not self._is_rebuilt(slot)):
             raise invalid(
                 f"tensor {anchor.name!r} at {tensor.address:#x} was not allocated in a phase: create it (or its copy) "
                 "inside `with session.phase(...)`, so that LOAD can put it at the same address"
             )
         return _as(tensor, name=anchor.name, constant=not anchor.mutable, mutable=anchor.mutable)
+
+    def exporting(self, name: str, tensor: Any) -> None:
+        """An export must lie in a zone: raises FoundryError otherwise."""
+        described = self._runtime.describe(tensor)
+        slot = _core.in_zone(described.address) if described.nbytes else None
+        if described.nbytes and slot is None:
+            raise invalid(
+                f"export {name!r} at {described.address:#x} is memory that Foundry did not see allocated: create the "
+                "tensor inside the session"
+            )
+        if slot is not None and self._is_rebuilt(slot) and not self._anchored(described):
+            raise invalid(
+                f"export {name!r} at {described.address:#x} lies in a phase that LOAD runs itself: register the tensor "
+                "there, or create it in a phase of kind 'private' or outside phases"
+            )
+
+    def _anchored(self, described: _core.Tensor) -> bool:
+        storages = (self._runtime.describe(anchor.tensor).storage_address for anchor in self._anchors)
+        return described.storage_address in storages
+
+    def _is_rebuilt(self, slot: int) -> bool:
+        return any(slot == known and kind == "rebuilt" for known, kind in self._slots.values())
+
+    def exported(self, name: str) -> Any:
+        """Nothing comes from an archive."""
+        return None
+
+    def restores_exports(self) -> bool:
+        """Nothing comes from an archive."""
+        return False
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """Captures, snapshots, instantiates. A graph that cannot be saved is native all the same."""
@@ -157,6 +189,8 @@ class SaveBackend:
             self._runtime.synchronize()
             for anchor in self._anchors:
                 self._saver.add_tensor(self._describe(anchor))
+            for name, tensor in self._exports:
+                self._saver.add_tensor(_as(self._runtime.describe(tensor), name=name, export=True))
             for index, encoded in self._recorded:
                 numbers = [self._add_output(tensor) for tensor in encoded.tensors]
                 self._saver.set_outputs(index, encoded.dumps(numbers), numbers)

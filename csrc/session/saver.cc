@@ -162,21 +162,25 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
     const uint32_t range = memory.map.range_of(pointer.value);
     if (range != archive::kNone) roots.insert(range);
   }
+  const auto add_root = [&](const TensorInfo& tensor, const std::string& what) -> Status {
+    if (tensor.bytes == 0 || tensor.anchor) return success();
+    const uint32_t range = memory.map.range_of(tensor.address);
+    if (range == archive::kNone) {
+      return Error{ErrorKind::unsupported, 0,
+                   format("%s at %s lies in no zone; allocate it within a phase of the session or inside the captured "
+                          "function",
+                          what.c_str(), hex(tensor.address).c_str())};
+    }
+    if (memory.map.is_materialized(range)) roots.insert(range);
+    return success();
+  };
   for (const auto& [graph, outputs] : outputs_) {
     if (left_out(graph)) continue;
-    for (const uint32_t index : outputs.tensors) {
-      const TensorInfo& tensor = tensors_.tensors()[index];
-      if (tensor.bytes == 0 || tensor.anchor) continue;
-      const uint32_t range = memory.map.range_of(tensor.address);
-      if (range == archive::kNone) {
-        return Error{ErrorKind::unsupported, 0,
-                     format("an output of graph '%s' at %s lies in no zone; allocate it within a phase of the session or "
-                            "inside the captured function",
-                            std::string(tables.view().text(tables.graphs[graph].name)).c_str(),
-                            hex(tensor.address).c_str())};
-      }
-      if (memory.map.is_materialized(range)) roots.insert(range);
-    }
+    const std::string what = format("an output of graph '%s'", std::string(tables.view().text(tables.graphs[graph].name)).c_str());
+    for (const uint32_t index : outputs.tensors) FOUNDRY_TRY(add_root(tensors_.tensors()[index], what));
+  }
+  for (const TensorInfo& tensor : tensors_.tensors()) {
+    if ((tensor.flags & archive::kExport) != 0) FOUNDRY_TRY(add_root(tensor, format("export '%s'", tensor.name.c_str())));
   }
 
   // Graph-private memory has no content before a replay: it is reached, but nothing is followed from it.

@@ -89,6 +89,11 @@ def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
             for t in archive.tensors
             if t.constant or t.mutable
         ],
+        "exports": [
+            {"name": t.name, "dtype": t.dtype, "shape": list(t.sizes), "address": t.address, "bytes": t.nbytes}
+            for t in archive.tensors
+            if t.export
+        ],
         "files": [{"name": n, "bytes": b, "hash": h} for n, b, h in manifest.inventory],
         "warnings": found.warnings,
     }

@@ -49,6 +49,15 @@ class FoundryEngine(MiniEngine):
         if not self.restoring:
             super().warm_up()
 
+    def capture_all(self) -> None:
+        """Every graph, then the persistent output that only forwards create: on LOAD none has run."""
+        super().capture_all()
+        restored = self.session.exported("hidden_states")
+        if restored is not None:
+            self.model.hidden_states = restored
+        elif self.model.hidden_states is not None:
+            self.session.export("hidden_states", self.model.hidden_states)
+
     def capture(self, name: str, batch: int, function: Callable[[], StepOutputs]) -> Replayable:
         """The session's graph of that name."""
 

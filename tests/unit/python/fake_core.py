@@ -157,7 +157,7 @@ class Saver:
         for tensor in self.tensors:
             tensor.change(
                 storage=storages.setdefault(tensor.storage_address, len(storages)),
-                anchor=anchors.get(tensor.storage_address) if tensor.output else None,
+                anchor=anchors.get(tensor.storage_address) if tensor.output or tensor.export else None,
             )
         zones, content = [], []
         for zone in process.zones.values():
