@@ -23,7 +23,7 @@ extern "C" {
 #define FOUNDRY_ABI_SYMBOL "foundry_abi_v1"
 #define FOUNDRY_ZONE_NAME_BYTES 64
 #define FOUNDRY_ERROR_BYTES 1024
-/* Zones one process can have: 16 windows of 4 TiB lie between 0x1000_0000_0000 and 0x5000_0000_0000. */
+/* Zones one process can have: 16 windows of 4 TiB from 0x1137_0000_0000 on (csrc/layout/zones.h). */
 #define FOUNDRY_MAX_ZONES 16u
 #define FOUNDRY_NO_ZONE 0xffffffffu
 
@@ -116,9 +116,45 @@ typedef struct foundry_event {
   uint32_t kind;         /* foundry_event_kind */
   uint32_t slot;         /* zone, FOUNDRY_NO_ZONE if none */
   uint32_t thread;
-  uint32_t stack;        /* index into stacks, 0 = none taken */
+  uint32_t stack;        /* 1 + index into stacks, 0 = none taken */
   const char* entry_point; /* static string, never null */
 } foundry_event;
+
+/* Call stacks of events: equal ones stand in the list once. Innermost frames first. */
+typedef struct foundry_stack {
+  uint32_t first_frame, frame_count;               /* into frames */
+  uint32_t first_python_frame, python_frame_count; /* into python_frames */
+} foundry_stack;
+
+#define FOUNDRY_NO_MODULE 0xffffffffu
+
+typedef struct foundry_frame {
+  uint64_t offset;   /* address of the call as the module's file has it; 0 without a module */
+  uint32_t module;   /* index into modules, FOUNDRY_NO_MODULE: code that no file holds */
+  uint32_t reserved;
+} foundry_frame;
+
+/* A file with code. Base name only: a directory may tell whose process this was; build_id finds the file again. */
+typedef struct foundry_module {
+  const char* name;
+  const char* build_id; /* lower-case hexadecimal, "" if the file has none */
+} foundry_module;
+
+typedef struct foundry_python_frame {
+  const char* function;
+  const char* file; /* base name */
+  uint32_t line;
+  uint32_t reserved;
+} foundry_python_frame;
+
+/* Writes the calling thread's Python frames, innermost first, and returns how many; 0 where they cannot be had without
+ * waiting. The strings are copied before the thread runs any Python code again. */
+typedef size_t (*foundry_python_walker)(foundry_python_frame* out, size_t capacity);
+
+/* What FOUNDRY_JOURNAL asks for, as bits. */
+#define FOUNDRY_JOURNAL_EVENTS 1u
+#define FOUNDRY_JOURNAL_STACKS 2u
+#define FOUNDRY_JOURNAL_PYTHON 4u
 
 typedef struct foundry_abi {
   uint32_t version; /* FOUNDRY_ABI_VERSION */
@@ -171,9 +207,16 @@ typedef struct foundry_abi {
    * fails, so it goes on after a failure and reports the first. */
   int (*zone_close)(uint32_t slot, foundry_error* error);
 
-  /* Code images and journal; the owner in _core has none and returns 0. */
+  /* Code images; the owner in _core has none and returns 0. */
   size_t (*images)(foundry_image* out, size_t capacity);
+  /* The journal and what its events refer to. These lists only grow: read in this order, every index is in the list. */
   size_t (*events)(uint64_t first, foundry_event* out, size_t capacity);
+  size_t (*stacks)(foundry_stack* out, size_t capacity);
+  size_t (*frames)(foundry_frame* out, size_t capacity);
+  size_t (*python_frames)(foundry_python_frame* out, size_t capacity);
+  size_t (*modules)(foundry_module* out, size_t capacity);
+  uint32_t (*journal_level)(void); /* FOUNDRY_JOURNAL_* bits in force */
+  void (*set_python_walker)(foundry_python_walker walker);
   /* Diagnoses recorded so far, one sentence each, joined by newlines; returns the length without terminator. */
   size_t (*diagnoses)(char* out, size_t capacity);
 } foundry_abi;

@@ -138,19 +138,4 @@ Status validate_pair(const File& graphs, const File& memory) try {
   return std::move(damage.error);
 }
 
-void validate_journal(const File& file) {
-  Checker check(file);
-  check.strings();
-  check.zones<Section::journal_zones>();
-  const size_t zones = file.section<Section::journal_zones>().size();
-  const auto journal = file.section<Section::journal>();
-  for (size_t i = 0; i < journal.size(); ++i) {
-    const JournalRecord& record = journal[i];
-    check.at(Section::journal, i);
-    check.require(record.kind >= 1, "the kind of event is zero");
-    if (record.zone != kNone) check.index("zone", record.zone, Section::journal_zones, zones);
-    check.text("entry_point", record.entry_point);
-  }
-}
-
 }  // namespace foundry::archive

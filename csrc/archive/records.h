@@ -234,8 +234,30 @@ struct JournalRecord {
   uint32_t kind;  // foundry_event_kind
   uint32_t zone;  // index into the journal's `zones`, kNone if none
   uint32_t thread;
-  uint32_t stack;
+  uint32_t stack;  // 1 + index into `journal_stacks`, 0 if none was taken
   StringRef entry_point;
+};
+
+struct StackRecord {                                // innermost frames first
+  uint32_t first_frame, frame_count;                // into `journal_frames`
+  uint32_t first_python_frame, python_frame_count;  // into `journal_python_frames`
+};
+
+struct FrameRecord {
+  uint64_t offset;  // address of the call as the module's file has it, 0 without a module
+  uint32_t module;  // index into `journal_modules`, kNone: code that no file holds
+  uint32_t reserved;
+};
+
+struct ModuleRecord {
+  StringRef name;      // base name of the file
+  StringRef build_id;  // lower-case hexadecimal, empty if the file has none
+};
+
+struct PythonFrameRecord {
+  StringRef function, file;  // base name of the file
+  uint32_t line;
+  uint32_t reserved;
 };
 
 }  // namespace foundry::archive
@@ -271,4 +293,8 @@ struct JournalRecord {
   X(dims, 72, 1, memory, int64_t, 1ull << 25)                               \
   X(journal_strings, 128, 1, journal, blob, 1ull << 28)                     \
   X(journal_zones, 129, 1, journal, ZoneRecord, 64)                         \
-  X(journal, 130, 1, journal, JournalRecord, 1ull << 26)
+  X(journal, 130, 1, journal, JournalRecord, 1ull << 26)                    \
+  X(journal_stacks, 131, 1, journal, StackRecord, 1ull << 20)               \
+  X(journal_frames, 132, 1, journal, FrameRecord, 1ull << 26)               \
+  X(journal_modules, 133, 1, journal, ModuleRecord, 1ull << 16)             \
+  X(journal_python_frames, 134, 1, journal, PythonFrameRecord, 1ull << 26)

@@ -27,6 +27,8 @@ inline constexpr uint64_t kMostExpandedNodes = 1ull << 26;  // of one graph, chi
 inline constexpr uint64_t kGeneratorWordBytes = 8;          // seed and offset of a generator
 inline constexpr uint32_t kMostDims = 64;
 inline constexpr uint32_t kMostItemBytes = 64;
+inline constexpr uint32_t kMostStackFrames = 256;  // of one stack, native and Python frames each
+inline constexpr uint32_t kMostBuildIdBytes = 64;  // hexadecimal
 
 // Numbers of other interfaces that records hold. This folder includes neither; a test compares them with
 // CUgraphNodeType and CUgraphDependencyType of cuda.h and with csrc/abi/foundry_abi.h.

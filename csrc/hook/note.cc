@@ -7,10 +7,11 @@
 namespace foundry::hook {
 
 void note(foundry_event_kind kind, const Row& row, uint64_t address, uint64_t bytes, uint64_t stream) noexcept {
-  if (!working() || !settings().journal) return;
+  if (!working() || !settings().journal.events) return;
   contained("the journal", [&] {
     layout::Journal& journal = layout::owner_journal();
     foundry_event event{};
+    event.stack = journal.stack();
     event.ordinal = journal.next_ordinal();
     event.address = address;
     event.bytes = bytes;

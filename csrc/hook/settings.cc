@@ -26,8 +26,7 @@ Settings read_environment() noexcept {
   if (is(mode, "auto")) read.mode = Mode::automatic;
   if (read.mode == Mode::off) return read;
 
-  const char* journal = std::getenv("FOUNDRY_JOURNAL");
-  read.journal = journal == nullptr ? read.mode != Mode::load : !is(journal, "off");
+  read.journal = layout::JournalLevel::read(std::getenv("FOUNDRY_JOURNAL"), read.mode != Mode::load);
   const char* log = std::getenv("FOUNDRY_LOG");
   read.log = log != nullptr && *log != '\0' && !is(log, "0") && !is(log, "off");
   return read;

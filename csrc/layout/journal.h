@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/abi/foundry_abi.h"
+#include "csrc/layout/stacks.h"
 
 namespace foundry::layout {
 
@@ -20,6 +21,12 @@ class Journal {
   // Off: append() does nothing, ordinals go on counting (ranges need them).
   void set_recording(bool on) { recording_.store(on, std::memory_order_relaxed); }
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
+
+  // Distinct call stacks; off unless enabled.
+  Stacks& stacks() { return stacks_; }
+  // The calling thread's stack for foundry_event.stack, 0 where none is wanted. Not under a lock of the caller's own: it
+  // takes microseconds.
+  uint32_t stack() noexcept { return recording() ? stacks_.take() : 0; }
 
   // The next number of the process-wide order, from 1; 0 never occurs. An allocation takes one, its ALLOC and FREE events
   // carry it; every other event takes one of its own.
@@ -41,6 +48,7 @@ class Journal {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<foundry_event[]>> chunks_;
   uint64_t size_ = 0;
+  Stacks stacks_;
 };
 
 // The kernel's id of the calling thread, as events and ranges record it.

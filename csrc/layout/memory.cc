@@ -96,7 +96,8 @@ Result<uint64_t> Zones::alloc(uint32_t slot, const AllocRequest& request) {
                  format("an allocation of %llu bytes with alignment %llu: bytes must not be 0, alignment 0 or a power of two",
                         static_cast<unsigned long long>(request.bytes), static_cast<unsigned long long>(request.alignment))};
   }
-  if (sealed()) return alloc_plain(slot, request);
+  const uint32_t stack = journal_.stack();
+  if (sealed()) return alloc_plain(slot, request, stack);
   for (bool again = false;; again = true) {
     Release enough;
     Error error;
@@ -120,7 +121,7 @@ Result<uint64_t> Zones::alloc(uint32_t slot, const AllocRequest& request) {
         zone->live_bytes += range.bytes;
         ++zone->allocations;
         journal_.append({range.ordinal, range.address, range.bytes, range.stream, FOUNDRY_EVENT_ALLOC, slot, range.thread,
-                         request.stack, request.entry_point});
+                         stack, request.entry_point});
         return range.address;
       }
       error = std::move(placed).error().within(zone->label());
@@ -136,7 +137,7 @@ Result<uint64_t> Zones::alloc(uint32_t slot, const AllocRequest& request) {
   }
 }
 
-Result<uint64_t> Zones::alloc_plain(uint32_t slot, const AllocRequest& request) {
+Result<uint64_t> Zones::alloc_plain(uint32_t slot, const AllocRequest& request, uint32_t stack) {
   const std::lock_guard lock(books_->mutex);
   FOUNDRY_ASSIGN(const Zone* zone, books_->open_zone(slot));
   // cuMemAlloc promises no more than 256 bytes.
@@ -153,7 +154,7 @@ Result<uint64_t> Zones::alloc_plain(uint32_t slot, const AllocRequest& request) 
   const uint64_t ordinal = journal_.next_ordinal();
   books_->plain.insert_or_assign(address, Plain{address, request.bytes, ordinal, zone->device});
   journal_.append({ordinal, address, request.bytes, request.stream, FOUNDRY_EVENT_ALLOC, FOUNDRY_NO_ZONE,
-                   thread_id(), request.stack, request.entry_point});
+                   thread_id(), stack, request.entry_point});
   return address;
 }
 

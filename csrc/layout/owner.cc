@@ -184,6 +184,26 @@ size_t events(uint64_t first, foundry_event* out, size_t capacity) {
   return counted([&] { return owner().journal.copy(first, out, capacity); });
 }
 
+size_t stacks(foundry_stack* out, size_t capacity) {
+  return counted([&] { return owner().journal.stacks().copy(out, capacity); });
+}
+
+size_t frames(foundry_frame* out, size_t capacity) {
+  return counted([&] { return owner().journal.stacks().copy(out, capacity); });
+}
+
+size_t python_frames(foundry_python_frame* out, size_t capacity) {
+  return counted([&] { return owner().journal.stacks().copy(out, capacity); });
+}
+
+size_t modules(foundry_module* out, size_t capacity) {
+  return counted([&] { return owner().journal.stacks().copy(out, capacity); });
+}
+
+uint32_t journal_level() { return owner().config.journal.bits(); }
+
+void set_python_walker(foundry_python_walker walker) { owner().journal.stacks().set_python_walker(walker); }
+
 size_t diagnoses(char* out, size_t capacity) {
   if (owner().config.diagnoses != nullptr) return owner().config.diagnoses(out, capacity);
   return counted([&] { return owner().diagnoses.copy(out, capacity); });
@@ -196,7 +216,11 @@ const foundry_abi* make_owner(const OwnerConfig& config) {
   const std::lock_guard lock(state.mutex);
   if (state.table.version != 0) return &state.table;
   state.config = config;
-  state.journal.set_recording(config.journal);
+  state.journal.set_recording(config.journal.events);
+  state.journal.stacks().enable(config.journal.stacks, config.journal.python);
+  if (!config.journal.understood) {
+    state.diagnoses.add("FOUNDRY_JOURNAL says something else than off, sizes, stacks or stacks,python; it is taken for sizes");
+  }
   foundry_abi& table = state.table;
   table.bytes = sizeof(foundry_abi);
   table.owner = config.owner;
@@ -221,6 +245,12 @@ const foundry_abi* make_owner(const OwnerConfig& config) {
   table.zone_close = zone_close;
   table.images = images;
   table.events = events;
+  table.stacks = stacks;
+  table.frames = frames;
+  table.python_frames = python_frames;
+  table.modules = modules;
+  table.journal_level = journal_level;
+  table.set_python_walker = set_python_walker;
   table.diagnoses = diagnoses;
   table.version = FOUNDRY_ABI_VERSION;
   return &table;

@@ -6,6 +6,7 @@
 #include "csrc/driver/driver.h"
 #include "csrc/layout/diagnoses.h"
 #include "csrc/layout/journal.h"
+#include "csrc/layout/journal_level.h"
 #include "csrc/layout/zones.h"
 
 namespace foundry::layout {
@@ -16,7 +17,7 @@ struct OwnerConfig {
   const char* build = "";
   int sm_target = 0;
   bool routes_ambient = false;  // the hook: plain allocations can be sent to a zone
-  bool journal = false;         // record events from the start
+  JournalLevel journal;         // what is recorded, from the start
 
   // Binds the driver when the first zone is opened; asked again after a failure.
   Result<driver::Driver> (*bind)() = nullptr;

@@ -114,6 +114,7 @@ Status Zones::unmap_freed(uint64_t freed_at) {
 
 Status Zones::free(uint64_t address, const FreeRequest& request) {
   settle();
+  const uint32_t stack = journal_.stack();
   Release mine;
   mine.eager_only = true;
   {
@@ -130,7 +131,7 @@ Status Zones::free(uint64_t address, const FreeRequest& request) {
       ++books_->due;
       mine.device = one.device;
       journal_.append({one.ordinal, address, one.bytes, request.stream, FOUNDRY_EVENT_FREE, FOUNDRY_NO_ZONE, thread_id(),
-                       request.stack, request.entry_point});
+                       stack, request.entry_point});
     } else {
       const auto at = zone->ranges.find(address);
       if (at == zone->ranges.end() || at->second.state != FOUNDRY_RANGE_LIVE) {
@@ -147,7 +148,7 @@ Status Zones::free(uint64_t address, const FreeRequest& request) {
       zone->quarantined_bytes += range.bytes;
       ++zone->frees;
       journal_.append({range.ordinal, address, range.bytes, request.stream, FOUNDRY_EVENT_FREE, zone->slot, range.freed_by,
-                       request.stack, request.entry_point});
+                       stack, request.entry_point});
       if (!range.eager || range.pinned != 0) return success();
       ++books_->due;
       mine.device = zone->device;

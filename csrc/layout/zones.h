@@ -46,13 +46,11 @@ struct AllocRequest {
   uint64_t alignment = 0;  // power of two; 0: default
   uint64_t stream = 0;
   const char* entry_point = "zone_alloc";  // static string, for the journal
-  uint32_t stack = 0;
 };
 
 struct FreeRequest {
   uint64_t stream = 0;
   const char* entry_point = "zone_free";
-  uint32_t stack = 0;
 };
 
 // Thread-safe; one per process (owner.h holds it). No call holds the lock while it waits for the device.
@@ -126,7 +124,7 @@ class Zones {
   Status release(const Release& which);
   Status release_locked(const Release& which);
   Status unmap_freed(uint64_t freed_at);
-  Result<uint64_t> alloc_plain(uint32_t slot, const AllocRequest& request);
+  Result<uint64_t> alloc_plain(uint32_t slot, const AllocRequest& request, uint32_t stack);
 
   driver::Driver driver_;
   Journal& journal_;

@@ -4,8 +4,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "csrc/archive/inventory.h"
 #include "csrc/base/result.h"
 
 namespace foundry::python {
@@ -37,9 +41,14 @@ auto unlocked(Work&& work) {
 const char* kind_name(ErrorKind kind);
 const char* zone_kind_name(uint32_t kind);
 
+// The inventory of a foundry.json as Python hands it over.
+Result<std::vector<archive::FileDescription>> file_descriptions(
+    const std::vector<std::tuple<std::string, uint64_t, std::string>>& inventory);
+
 void bind_process(pybind11::module_& module);
 void bind_zones(pybind11::module_& module);
 void bind_save(pybind11::module_& module);
 void bind_load(pybind11::module_& module);
+void bind_journal(pybind11::module_& module);
 
 }  // namespace foundry::python

@@ -91,6 +91,22 @@ std::vector<PointerSummary> pointers(const ArchiveData& archive) {
 
 }  // namespace
 
+Result<std::vector<archive::FileDescription>> file_descriptions(
+    const std::vector<std::tuple<std::string, uint64_t, std::string>>& inventory) {
+  std::vector<archive::FileDescription> files;
+  for (const auto& [name, bytes, hash] : inventory) {
+    archive::FileDescription file;
+    file.name = name;
+    file.bytes = bytes;
+    if (!archive::parse_hex(hash, &file.hash)) {
+      return Error{ErrorKind::corrupt, 0,
+                   format("foundry.json lists %s with a hash that is no 128-bit hexadecimal number", name.c_str())};
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
 void bind_load(py::module_& module) {
   module.def(
       "read_text",
@@ -147,17 +163,7 @@ void bind_load(py::module_& module) {
   py::class_<ArchiveData, std::shared_ptr<ArchiveData>>(module, "Archive")
       .def(py::init([](const std::string& path, uint32_t rank,
                        const std::vector<std::tuple<std::string, uint64_t, std::string>>& inventory) {
-             std::vector<archive::FileDescription> files;
-             for (const auto& [name, bytes, hash] : inventory) {
-               archive::FileDescription file;
-               file.name = name;
-               file.bytes = bytes;
-               if (!archive::parse_hex(hash, &file.hash)) {
-                 throw Failure{Error{ErrorKind::corrupt, 0,
-                                     format("foundry.json lists %s with a hash that is no 128-bit hexadecimal number", name.c_str())}};
-               }
-               files.push_back(std::move(file));
-             }
+             const std::vector<archive::FileDescription> files = unwrap(file_descriptions(inventory));
              return unlocked([&] { return ArchiveData::open(path, rank, files); });
            }),
            py::arg("path"), py::arg("rank"), py::arg("inventory"))

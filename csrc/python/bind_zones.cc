@@ -4,6 +4,7 @@
 #include "csrc/base/text.h"
 #include "csrc/python/allocator.h"
 #include "csrc/python/bind.h"
+#include "csrc/python/python_frames.h"
 #include "csrc/session/process.h"
 
 namespace foundry::python {
@@ -42,6 +43,7 @@ const char* state_name(uint32_t state) {
 // Binds a fallible ABI function without the interpreter lock.
 template <class Call>
 void call(Call&& work) {
+  const HeldFrames frames;  // whoever asks for them below does not hold the lock any more
   unlocked([&]() -> Status {
     FOUNDRY_ASSIGN(Process * process, Process::get());
     return abi_call([&](foundry_error* error) { return work(process->abi(), error); });

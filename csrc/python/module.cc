@@ -2,6 +2,8 @@
 #include "csrc/archive/records.h"
 #include "csrc/base/version.h"
 #include "csrc/python/bind.h"
+#include "csrc/python/python_frames.h"
+#include "csrc/session/process.h"
 
 namespace foundry::python {
 
@@ -50,4 +52,6 @@ PYBIND11_MODULE(_core, module) {
   bind_zones(module);
   bind_save(module);
   bind_load(module);
+  bind_journal(module);
+  foundry::session::Process::when_ready(&offer_python_frames);
 }

@@ -11,9 +11,7 @@ namespace foundry::session {
 
 using archive::Section;
 
-namespace {
-
-Result<archive::File> open_file(int directory, const std::string& name, archive::FileKind kind,
+Result<archive::File> open_listed(int directory, const std::string& name, archive::FileKind kind,
                                 const std::vector<archive::FileDescription>& inventory) {
   const auto listed = std::find_if(inventory.begin(), inventory.end(),
                                    [&](const archive::FileDescription& file) { return file.name == name; });
@@ -32,16 +30,14 @@ Result<archive::File> open_file(int directory, const std::string& name, archive:
   return file;
 }
 
-}  // namespace
-
 Result<std::shared_ptr<ArchiveData>> ArchiveData::open(const std::string& path, uint32_t rank,
                                                        const std::vector<archive::FileDescription>& inventory) {
   FOUNDRY_ASSIGN(archive::FileDescriptor directory, archive::open_directory(path));
   const std::string folder = format("rank_%u", rank);
   FOUNDRY_ASSIGN(archive::File graphs,
-                 open_file(directory.get(), folder + "/graphs.fdry", archive::FileKind::graphs, inventory));
+                 open_listed(directory.get(), folder + "/graphs.fdry", archive::FileKind::graphs, inventory));
   FOUNDRY_ASSIGN(archive::File memory,
-                 open_file(directory.get(), folder + "/memory.fdry", archive::FileKind::memory, inventory));
+                 open_listed(directory.get(), folder + "/memory.fdry", archive::FileKind::memory, inventory));
   FOUNDRY_TRY(archive::validate_pair(graphs, memory));
   return std::shared_ptr<ArchiveData>(
       new ArchiveData(path, std::move(directory), std::move(graphs), std::move(memory)));

@@ -28,6 +28,10 @@ struct ZoneSummary {
   uint64_t mapped_bytes = 0, content_bytes = 0;
 };
 
+// A file of an archive that `inventory` (of foundry.json) lists, every hash and index checked.
+Result<archive::File> open_listed(int directory, const std::string& name, archive::FileKind kind,
+                                  const std::vector<archive::FileDescription>& inventory);
+
 // The files of one rank in private memory, every hash and index checked. Touches no device; immutable.
 class ArchiveData {
  public:

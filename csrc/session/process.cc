@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,7 +28,7 @@ std::vector<Record> read_list(Read&& read) {
   return list;
 }
 
-// The core as owner: libcuda.so.1 opened by ourselves, no images and no journal.
+// The core as owner: libcuda.so.1 opened by ourselves, no images, a journal on demand only.
 void* core_driver_symbol(const char* symbol) {
   // RTLD_LOCAL: our handle must not make driver symbols visible to anybody else.
   static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -40,8 +41,11 @@ const foundry_abi* core_owner() {
   config.build = FOUNDRY_VERSION;
   config.bind = [] { return driver::Driver::open(); };
   config.driver_symbol = core_driver_symbol;
+  config.journal = layout::JournalLevel::read(std::getenv("FOUNDRY_JOURNAL"), false);
   return layout::make_owner(config);
 }
+
+void (*g_when_ready)(const foundry_abi&) = nullptr;
 
 const foundry_abi* find_hook() {
   auto getter = reinterpret_cast<foundry_abi_getter>(dlsym(RTLD_DEFAULT, FOUNDRY_ABI_SYMBOL));
@@ -80,8 +84,11 @@ Result<Process*> Process::get() {
   const CUresult code = fresh->driver_.cuInit(0);
   if (code != CUDA_SUCCESS) return fresh->driver_.error(code, "cuInit");
   process = std::move(fresh);
+  if (g_when_ready != nullptr) g_when_ready(process->abi());
   return process.get();
 }
+
+void Process::when_ready(void (*call)(const foundry_abi&)) { g_when_ready = call; }
 
 Result<CUcontext> Process::context(int device) {
   static std::mutex mutex;
@@ -115,6 +122,16 @@ std::vector<foundry_image> Process::images() const {
 std::vector<foundry_event> Process::events() const {
   return read_list<foundry_event>([this](auto* out, size_t n) { return abi_->events(0, out, n); });
 }
+
+std::vector<foundry_stack> Process::stacks() const { return read_list<foundry_stack>(abi_->stacks); }
+
+std::vector<foundry_frame> Process::frames() const { return read_list<foundry_frame>(abi_->frames); }
+
+std::vector<foundry_python_frame> Process::python_frames() const {
+  return read_list<foundry_python_frame>(abi_->python_frames);
+}
+
+std::vector<foundry_module> Process::modules() const { return read_list<foundry_module>(abi_->modules); }
 
 std::vector<std::string> Process::diagnoses() const {
   const auto text = read_list<char>([this](char* out, size_t n) { return abi_->diagnoses(out, n); });

@@ -15,6 +15,8 @@ class Process {
   // Binds driver and owner on the first success; afterwards always the same object. Fails with a sentence where there
   // is no driver or where the preloaded hook was built for another ABI.
   static Result<Process*> get();
+  // Called once, by the get() that succeeds first. For layers that this one does not know.
+  static void when_ready(void (*call)(const foundry_abi&));
 
   const driver::Driver& driver() const { return driver_; }
   const foundry_abi& abi() const { return *abi_; }
@@ -29,6 +31,10 @@ class Process {
   std::vector<foundry_expectation> unclaimed(uint32_t slot) const;
   std::vector<foundry_image> images() const;
   std::vector<foundry_event> events() const;
+  std::vector<foundry_stack> stacks() const;
+  std::vector<foundry_frame> frames() const;
+  std::vector<foundry_python_frame> python_frames() const;
+  std::vector<foundry_module> modules() const;
   std::vector<std::string> diagnoses() const;
 
  private:

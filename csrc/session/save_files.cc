@@ -4,6 +4,8 @@
 #include "csrc/archive/content.h"
 #include "csrc/archive/writer.h"
 #include "csrc/session/device_memory.h"
+#include "csrc/session/journal.h"
+#include "csrc/session/records.h"
 #include "csrc/session/saver.h"
 
 namespace foundry::session {
@@ -11,17 +13,6 @@ namespace foundry::session {
 using archive::Section;
 
 namespace {
-
-archive::ZoneRecord zone_record(const foundry_zone_info& zone, archive::StringTable& strings) {
-  archive::ZoneRecord record{};
-  record.name = strings.add(zone.name);
-  record.kind = zone.kind;
-  record.granularity = zone.granularity;
-  record.base = zone.base;
-  record.size = zone.size;
-  record.used_end = zone.used_end;
-  return record;
-}
 
 std::vector<archive::ZoneRecord> zone_records(const MemoryState& memory, archive::StringTable& strings) {
   std::vector<archive::ZoneRecord> records;
@@ -101,26 +92,8 @@ Status Saver::write_memory(int directory, const std::string& name, const MemoryS
 }
 
 Status Saver::write_journal(int directory, const std::string& name, const MemoryState& memory, SaveReport& report) {
-  FOUNDRY_ASSIGN(archive::FileWriter file, archive::FileWriter::create(directory, name, archive::FileKind::journal));
-  FOUNDRY_TRY(file.put<Section::journal_zones>(zone_records(memory, file.strings())));
-  std::vector<archive::JournalRecord> records;
-  for (const foundry_event& event : process_.events()) {
-    archive::JournalRecord record{};
-    record.ordinal = event.ordinal;
-    record.address = event.address;
-    record.bytes = event.bytes;
-    record.stream = event.stream;
-    record.kind = event.kind;
-    record.zone = archive::kNone;
-    for (uint32_t zone = 0; zone < memory.map.zones().size(); ++zone) {
-      if (memory.map.zones()[zone].slot == event.slot) record.zone = zone;
-    }
-    record.thread = event.thread;
-    record.entry_point = file.strings().add(event.entry_point);
-    records.push_back(record);
-  }
-  FOUNDRY_TRY(file.put<Section::journal>(records));
-  FOUNDRY_ASSIGN(const archive::WrittenFile written, file.finish());
+  const JournalTables journal = collect_journal(process_, memory.map.zones());
+  FOUNDRY_ASSIGN(const archive::WrittenFile written, journal.write(directory, name));
   report.bytes_by_file[name] = written.bytes;
   return success();
 }

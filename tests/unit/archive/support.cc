@@ -155,8 +155,13 @@ WrittenFile MemoryContent::write(int directory, const std::string& name) const {
 
 JournalContent::JournalContent() {
   zones = {{strings.add("weights"), 1, 2 << 20, 0x100000000000, 1 << 26, 0x100000200000}};
-  journal = {{1, 0x100000000000, 512, 0, 1, 0, 77, 0, strings.add("cuMemAlloc_v2")},
-             {2, 0x7f0000000000, 512, 0, 5, kNone, 77, 0, strings.add("cuMemHostAlloc")}};
+  journal = {{1, 0x100000000000, 512, 0, 1, 0, 77, 1, strings.add("cuMemAlloc_v2")},
+             {2, 0x7f0000000000, 512, 0, 5, kNone, 77, 2, strings.add("cuMemHostAlloc")},
+             {3, 0x7f0000000000, 512, 0, 6, kNone, 77, 0, strings.add("cuMemFreeHost")}};
+  stacks = {{0, 2, 0, 0}, {1, 1, 0, 1}};
+  frames = {{0x1234, 0, 0}, {0, kNone, 0}};
+  modules = {{strings.add("libengine.so"), strings.add("00ff")}};
+  python_frames = {{strings.add("load_weights"), strings.add("engine.py"), 12, 0}};
 }
 
 WrittenFile JournalContent::write(int directory, const std::string& name) const {
@@ -164,6 +169,10 @@ WrittenFile JournalContent::write(int directory, const std::string& name) const 
   file.strings() = strings;
   EXPECT_TRUE(file.put<Section::journal_zones>(zones).ok());
   EXPECT_TRUE(file.put<Section::journal>(journal).ok());
+  EXPECT_TRUE(file.put<Section::journal_stacks>(stacks).ok());
+  EXPECT_TRUE(file.put<Section::journal_frames>(frames).ok());
+  EXPECT_TRUE(file.put<Section::journal_modules>(modules).ok());
+  EXPECT_TRUE(file.put<Section::journal_python_frames>(python_frames).ok());
   return must(file.finish());
 }
 

@@ -80,6 +80,10 @@ struct JournalContent {
   StringTable strings;
   std::vector<ZoneRecord> zones;
   std::vector<JournalRecord> journal;
+  std::vector<StackRecord> stacks;
+  std::vector<FrameRecord> frames;
+  std::vector<ModuleRecord> modules;
+  std::vector<PythonFrameRecord> python_frames;
 
   JournalContent();
   WrittenFile write(int directory, const std::string& name) const;

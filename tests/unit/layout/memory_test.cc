@@ -234,9 +234,11 @@ TEST_F(ZonesTest, AllocationsAndFreesAreJournaled) {
   request.bytes = 100;
   request.stream = 7;
   request.entry_point = "cuMemAlloc_v2";
-  request.stack = 3;
+  journal.stacks().enable(true, false);
   const uint64_t x = zones.alloc(a, request).value();
+  journal.stacks().enable(false, false);
   const uint64_t y = alloc(a, 200);
+  journal.stacks().enable(true, false);
   FreeRequest free;
   free.stream = 9;
   free.entry_point = "cuMemFree_v2";
@@ -247,7 +249,9 @@ TEST_F(ZonesTest, AllocationsAndFreesAreJournaled) {
   EXPECT_EQ(events[0].address, x);
   EXPECT_EQ(events[0].bytes, 100u);
   EXPECT_EQ(events[0].stream, 7u);
-  EXPECT_EQ(events[0].stack, 3u);
+  EXPECT_EQ(events[0].stack, 1u);
+  EXPECT_EQ(events[1].stack, 0u);
+  EXPECT_EQ(events[2].stack, 2u);
   EXPECT_EQ(events[0].slot, a);
   EXPECT_EQ(events[0].thread, thread_id());
   EXPECT_STREQ(events[0].entry_point, "cuMemAlloc_v2");

@@ -15,7 +15,7 @@ TEST(HookOwner, RoutesAmbientMemoryAndKeepsAJournal) {
   OwnerConfig config;
   config.owner = "hook";
   config.routes_ambient = true;
-  config.journal = true;
+  config.journal.events = true;
   config.bind = []() -> Result<driver::Driver> { return driver->table(); };
   config.images = [](foundry_image*, size_t) -> size_t { return 7; };
   const foundry_abi* abi = make_owner(config);
