@@ -23,7 +23,7 @@ from typing import Any
 
 import foundry
 from foundry.recipes import simulated
-from foundry.recipes.mini_engine.engine import EngineConfig, Row
+from foundry.recipes.mini_engine.engine import EngineConfig, MiniEngine, Row
 from foundry.recipes.mini_engine.with_foundry import FoundryEngine
 
 PROMPTS = [[1, 2, 3], [7, 8, 9, 10, 11], [(13 * i) % 256 for i in range(40)]]
@@ -60,7 +60,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def fill_caches(engine: FoundryEngine) -> None:
+def fill_caches(engine: MiniEngine) -> None:
     """The same content in every process: what earlier steps left there depends on what was run."""
     numbers = random.Random(3)
     piece = struct.pack("<4096f", *(numbers.uniform(-1, 1) for _ in range(4096)))
@@ -68,7 +68,7 @@ def fill_caches(engine: FoundryEngine) -> None:
         array.upload((piece * (array.nbytes // len(piece) + 1))[: array.nbytes])
 
 
-def every_size(engine: FoundryEngine) -> dict[str, str]:
+def every_size(engine: MiniEngine) -> dict[str, str]:
     """A hash of the logits and tokens (likeliest and drawn) of every graph, over two rounds of inputs."""
     found = {}
     pages = engine.config.model.max_pages
