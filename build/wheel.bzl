@@ -94,7 +94,8 @@ def foundry_wheels(name, extension, extension_path, **kwargs):
             name = name if version == "host" else "{}_cp{}".format(name, version.replace(".", "")),
             extensions = {extension_for(extension, version): extension_path},
             python = version,
-            tags = [] if version == "host" else ["manual"],
+            # Asked for by name: the release compiler builds everything a second time.
+            tags = ["manual"],
             **kwargs
         )
     native.filegroup(
