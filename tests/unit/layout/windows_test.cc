@@ -16,7 +16,7 @@ TEST_F(ZonesTest, WindowsFollowEachOther) {
   const uint32_t a = open("weights", FOUNDRY_ZONE_REBUILT);
   const uint32_t b = open("kv_cache", FOUNDRY_ZONE_REBUILT);
   EXPECT_EQ(info(a).base, kDefaultBase);
-  EXPECT_EQ(info(b).base, 0x140000000000u);
+  EXPECT_EQ(info(b).base, kDefaultBase + kDefaultWindow);
   EXPECT_EQ(info(a).size, uint64_t{4} << 40);
   EXPECT_EQ(info(a).granularity, 2 * kMiB);
   EXPECT_STREQ(info(b).name, "kv_cache");
@@ -50,7 +50,7 @@ TEST_F(ZonesTest, SaveTriesFurtherWindows) {
   driver.land_elsewhere[kDefaultBase] = 0x700000000000;
   driver.fail("cuMemAddressReserve", CUDA_ERROR_OUT_OF_MEMORY, 1);
   const uint32_t a = open("weights", FOUNDRY_ZONE_REBUILT);
-  EXPECT_EQ(info(a).base, 0x180000000000u);
+  EXPECT_EQ(info(a).base, kDefaultBase + 2 * kDefaultWindow);
   EXPECT_EQ(driver.reservations(), 1u);
 }
 
