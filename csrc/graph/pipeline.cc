@@ -6,7 +6,6 @@
 #include "csrc/base/text.h"
 
 namespace foundry::graph {
-
 namespace {
 
 class ImageOrder {
