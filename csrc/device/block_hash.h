@@ -1,6 +1,6 @@
-// The fingerprint of a 64 KiB block: one definition for the device kernel and its CPU version. Sums of mixed words, so that
-// threads may take the words in any order; the position is part of what is mixed. Equal content gives equal fingerprints on
-// every device; it is no defence against content that was made to collide.
+// The fingerprint of a 64 KiB block: one definition for the device kernel and its CPU version. Sums of mixed words, so
+// that threads may take the words in any order; the position is part of what is mixed. Equal content gives equal
+// fingerprints on every device; it is no defence against content that was made to collide.
 #pragma once
 
 #include <cstdint>

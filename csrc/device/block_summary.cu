@@ -25,7 +25,8 @@ __device__ BlockHash warp_sum(BlockHash hash) {
 
 }  // namespace
 
-// `data` is aligned to 16 bytes; `out` has one entry for each started block. Any grid; whole warps, at most 1024 threads.
+// `data` is aligned to 16 bytes; `out` has one entry for each started block. Any grid; whole warps, at most 1024
+// threads.
 extern "C" __global__ void foundry_block_summary(const unsigned char* data, uint64_t bytes, BlockSummary* out) {
   __shared__ BlockHash parts[kMostWarps];
   const uint64_t blocks = (bytes + kBlockBytes - 1) / kBlockBytes;

@@ -5,9 +5,8 @@
 namespace foundry::device {
 
 const Code& code_sm90() {
-  static const Code code{90,
-                         {block_summary_sm90_begin, block_summary_sm90_size},
-                         {pointer_scan_sm90_begin, pointer_scan_sm90_size}};
+  static const Code code{
+      90, {block_summary_sm90_begin, block_summary_sm90_size}, {pointer_scan_sm90_begin, pointer_scan_sm90_size}};
   return code;
 }
 

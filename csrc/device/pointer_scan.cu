@@ -6,8 +6,8 @@
 using foundry::device::AddressRange;
 using foundry::device::PointerHit;
 
-// Row blockIdx.y of the grid scans ranges[blockIdx.y], with any number of blocks of any size. Hits come in no order; at most
-// `capacity` are written, and `found` (zero before the launch) counts all of them, so that the host can ask again.
+// Row blockIdx.y of the grid scans ranges[blockIdx.y], with any number of blocks of any size. Hits come in no order; at
+// most `capacity` are written, and `found` (zero before the launch) counts all of them, so that the host can ask again.
 extern "C" __global__ void foundry_pointer_scan(const AddressRange* ranges, uint32_t range_count,
                                                 const AddressRange* windows, uint32_t window_count, PointerHit* hits,
                                                 uint64_t capacity, unsigned long long* found) {

@@ -132,10 +132,7 @@ struct Interposed<route, entry, CUresult (*)(Arguments...)> {
   }
 };
 
-#define FOUNDRY_ADDRESSES(route)                                                     \
-  {                                                                                  \
-    FOUNDRY_INTERPOSED(FOUNDRY_ADDRESS_##route)                                      \
-  }
+#define FOUNDRY_ADDRESSES(route) {FOUNDRY_INTERPOSED(FOUNDRY_ADDRESS_##route)}
 #define FOUNDRY_ADDRESS_dlsym(symbol, base, type, group, since, stream) \
   reinterpret_cast<const void*>(&Interposed<Route::dlsym, Entry::symbol, type>::call),
 #define FOUNDRY_ADDRESS_get_proc_address(symbol, base, type, group, since, stream) \
@@ -154,9 +151,9 @@ const void* handler(Route route, Entry entry) noexcept {
 
 // What the exported symbols jump through (exports.cc).
 extern "C" {
-#define FOUNDRY_TARGET(symbol, base, type, group, since, stream)                                            \
-  extern const void* const foundry_hook_target_##symbol;                                                    \
-  const void* const foundry_hook_target_##symbol = reinterpret_cast<const void*>(                           \
+#define FOUNDRY_TARGET(symbol, base, type, group, since, stream)                  \
+  extern const void* const foundry_hook_target_##symbol;                          \
+  const void* const foundry_hook_target_##symbol = reinterpret_cast<const void*>( \
       &foundry::hook::Interposed<foundry::hook::Route::exported, foundry::hook::Entry::symbol, type>::call);
 FOUNDRY_INTERPOSED(FOUNDRY_TARGET)
 #undef FOUNDRY_TARGET

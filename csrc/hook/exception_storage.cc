@@ -1,12 +1,28 @@
-// Storage for exceptions without libstdc++'s emergency pool and without dynamic thread-local storage. The pool is 73 KB of
-// heap, allocated by a constructor in every process that the hook is preloaded into; the other would need ld.so as a
-// library. Both are replaced by defining what the archive members define, so that they are not linked.
+// Storage for exceptions without dynamic thread-local storage, which would need ld.so as a library, and without
+// libstdc++'s emergency pool: 73 KB of heap, allocated by a constructor in every process that the hook is preloaded
+// into. Both are replaced by defining what members of the static C++ runtime define, so that they are not linked.
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <functional>
+
+namespace {
+
+// __cxa_eh_globals of the C++ ABI.
+struct Globals {
+  void* caught;
+  unsigned int uncaught;
+};
+__attribute__((tls_model("initial-exec"))) thread_local constinit Globals t_globals{};
+
+}  // namespace
+
+extern "C" {
+void* __cxa_get_globals() noexcept { return &t_globals; }
+void* __cxa_get_globals_fast() noexcept { return &t_globals; }
+}
 
 #ifdef __GLIBCXX__
 namespace {
@@ -42,12 +58,6 @@ void give_back(void* storage) noexcept {
   }
 }
 
-struct Globals {
-  void* caught;
-  unsigned int uncaught;
-};
-__attribute__((tls_model("initial-exec"))) thread_local constinit Globals t_globals{};
-
 }  // namespace
 
 extern "C" {
@@ -57,7 +67,5 @@ void* __cxa_allocate_exception(size_t thrown_bytes) noexcept {
 void __cxa_free_exception(void* thrown) noexcept { give_back(static_cast<unsigned char*>(thrown) - kHeaderBytes); }
 void* __cxa_allocate_dependent_exception() noexcept { return storage(kHeaderBytes); }
 void __cxa_free_dependent_exception(void* dependent) noexcept { give_back(dependent); }
-void* __cxa_get_globals() noexcept { return &t_globals; }
-void* __cxa_get_globals_fast() noexcept { return &t_globals; }
 }
 #endif

@@ -13,19 +13,21 @@
 #endif
 
 // Linked programs come here; the arguments are passed on as they are.
-#define FOUNDRY_EXPORT(symbol, base, type, group, since, stream)  \
-  asm(".pushsection .text." #symbol ", \"ax\", @progbits\n"       \
-      ".balign 16\n"                                              \
-      ".globl " #symbol "\n"                                      \
-      ".type " #symbol ", @function\n" #symbol                    \
-      ":\n"                                                       \
-      ".cfi_startproc\n"                                          \
-      "endbr64\n"                                                 \
-      "jmp *foundry_hook_target_" #symbol                         \
-      "(%rip)\n"                                                  \
-      ".cfi_endproc\n"                                            \
-      ".size " #symbol ", . - " #symbol                           \
-      "\n"                                                        \
+#define FOUNDRY_EXPORT(symbol, base, type, group, since, stream) \
+  asm(".pushsection .text." #symbol                              \
+      ", \"ax\", @progbits\n"                                    \
+      ".balign 16\n"                                             \
+      ".globl " #symbol                                          \
+      "\n"                                                       \
+      ".type " #symbol ", @function\n" #symbol                   \
+      ":\n"                                                      \
+      ".cfi_startproc\n"                                         \
+      "endbr64\n"                                                \
+      "jmp *foundry_hook_target_" #symbol                        \
+      "(%rip)\n"                                                 \
+      ".cfi_endproc\n"                                           \
+      ".size " #symbol ", . - " #symbol                          \
+      "\n"                                                       \
       ".popsection\n");
 FOUNDRY_INTERPOSED(FOUNDRY_EXPORT)
 #undef FOUNDRY_EXPORT

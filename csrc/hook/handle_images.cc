@@ -55,7 +55,9 @@ CUresult module_load_data_ex(const Row& row, PFN_cuModuleLoadDataEx_v2010 next, 
   return loaded_from_memory(row, next(module, image, option_count, options, values), module, image);
 }
 
-CUresult module_unload(const Row& row, PFN_cuModuleUnload_v2000 next, CUmodule module) { return unload(row, next, module); }
+CUresult module_unload(const Row& row, PFN_cuModuleUnload_v2000 next, CUmodule module) {
+  return unload(row, next, module);
+}
 
 CUresult library_load_data(const Row& row, PFN_cuLibraryLoadData_v12000 next, CUlibrary* library, const void* code,
                            CUjit_option* jit_options, void** jit_values, unsigned int jit_count,

@@ -1,6 +1,6 @@
-// Stream-ordered allocations. The driver gives them addresses of its choosing, so on SAVE they are served like plain ones
-// (memory that is usable at once is in order on every stream), except while the stream captures: then they become nodes of
-// the graph. What stays with a pool is journaled without a zone, for the audit to name.
+// Stream-ordered allocations. The driver gives them addresses of its choosing, so on SAVE they are served like plain
+// ones (memory that is usable at once is in order on every stream), except while the stream captures: then they become
+// nodes of the graph. What stays with a pool is journaled without a zone, for the audit to name.
 #include "csrc/hook/handlers.h"
 
 #include <mutex>

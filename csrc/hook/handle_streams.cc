@@ -47,7 +47,8 @@ CUresult begin_capture_v1(const Row& row, PFN_cuStreamBeginCapture_v10000 next, 
   return result;
 }
 
-CUresult begin_capture(const Row& row, PFN_cuStreamBeginCapture_v10010 next, CUstream stream, CUstreamCaptureMode mode) {
+CUresult begin_capture(const Row& row, PFN_cuStreamBeginCapture_v10010 next, CUstream stream,
+                       CUstreamCaptureMode mode) {
   BeginningCapture beginning(row, stream);
   const CUresult result = next(stream, mode);
   beginning.done(result);
@@ -98,9 +99,10 @@ CUresult primary_ctx_end(const Row& row, PFN_cuDevicePrimaryCtxReset_v11000 next
   captures_of_context_gone(context);
   if (zones_if_any() != nullptr) {
     contained("noting the end of a context", [&] {
-      diagnose(format("the primary context of device %d ended (%s): graphs captured before are gone, and later allocations "
-                      "stay where the driver puts them",
-                      device, row.symbol));
+      diagnose(
+          format("the primary context of device %d ended (%s): graphs captured before are gone, and later allocations "
+                 "stay where the driver puts them",
+                 device, row.symbol));
     });
     stop_ambient(device);
   }
@@ -120,9 +122,10 @@ CUresult ctx_enable_peer_access(const Row& row, PFN_cuCtxEnablePeerAccess_v4000 
     const driver::ScopedContext scope(*table, peer);
     if (!scope.status().ok() || table->cuCtxGetDevice(&device) != CUDA_SUCCESS) return;
     if (!may_place()) return;
-    diagnose(format("another device was given access to memory of device %d: its later allocations outside phases stay "
-                    "where the driver puts them, and earlier ones in the zone are not accessible to the other device",
-                    device));
+    diagnose(
+        format("another device was given access to memory of device %d: its later allocations outside phases stay "
+               "where the driver puts them, and earlier ones in the zone are not accessible to the other device",
+               device));
     stop_ambient(device);
   });
   return result;

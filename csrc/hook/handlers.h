@@ -1,5 +1,5 @@
-// What the hook does around the driver functions it interposes. Each handler calls `next` with the caller's arguments, or
-// answers itself; everything of its own is contained (settings.h). Handlers of several spellings read the row.
+// What the hook does around the driver functions it interposes. Each handler calls `next` with the caller's arguments,
+// or answers itself; everything of its own is contained (settings.h). Handlers of several spellings read the row.
 #pragma once
 
 #include "csrc/hook/cuda_api.h"
@@ -36,7 +36,8 @@ CUresult mem_alloc_managed(const Row& row, PFN_cuMemAllocManaged_v6000 next, CUd
 CUresult mem_free(const Row& row, PFN_cuMemFree_v3020 next, CUdeviceptr address);
 
 // pool
-CUresult mem_alloc_async(const Row& row, PFN_cuMemAllocAsync_v11020 next, CUdeviceptr* out, size_t bytes, CUstream stream);
+CUresult mem_alloc_async(const Row& row, PFN_cuMemAllocAsync_v11020 next, CUdeviceptr* out, size_t bytes,
+                         CUstream stream);
 CUresult mem_alloc_from_pool(const Row& row, PFN_cuMemAllocFromPoolAsync_v11020 next, CUdeviceptr* out, size_t bytes,
                              CUmemoryPool pool, CUstream stream);
 CUresult mem_free_async(const Row& row, PFN_cuMemFreeAsync_v11020 next, CUdeviceptr address, CUstream stream);
@@ -73,7 +74,8 @@ CUresult pointer_get_attribute(const Row& row, PFN_cuPointerGetAttribute_v4000 n
                                CUpointer_attribute attribute, CUdeviceptr address);
 CUresult pointer_get_attributes(const Row& row, PFN_cuPointerGetAttributes_v7000 next, unsigned int count,
                                 CUpointer_attribute* attributes, void** values, CUdeviceptr address);
-CUresult ipc_get_mem_handle(const Row& row, PFN_cuIpcGetMemHandle_v4010 next, CUipcMemHandle* handle, CUdeviceptr address);
+CUresult ipc_get_mem_handle(const Row& row, PFN_cuIpcGetMemHandle_v4010 next, CUipcMemHandle* handle,
+                            CUdeviceptr address);
 
 // capture
 CUresult begin_capture_v1(const Row& row, PFN_cuStreamBeginCapture_v10000 next, CUstream stream);
@@ -87,7 +89,8 @@ CUresult stream_destroy(const Row& row, PFN_cuStreamDestroy_v4000 next, CUstream
 // context
 CUresult ctx_destroy(const Row& row, PFN_cuCtxDestroy_v4000 next, CUcontext context);
 CUresult primary_ctx_end(const Row& row, PFN_cuDevicePrimaryCtxReset_v11000 next, CUdevice device);
-CUresult ctx_enable_peer_access(const Row& row, PFN_cuCtxEnablePeerAccess_v4000 next, CUcontext peer, unsigned int flags);
+CUresult ctx_enable_peer_access(const Row& row, PFN_cuCtxEnablePeerAccess_v4000 next, CUcontext peer,
+                                unsigned int flags);
 
 // variable
 CUresult module_variable(const Row& row, PFN_cuModuleGetGlobal_v3020 next, CUdeviceptr* address, size_t* bytes,

@@ -57,7 +57,8 @@ Result<std::vector<Header>> headers(const ReadImage& read, uint64_t offset, uint
     return corrupt(format("an ELF image says that it has %llu %s", static_cast<unsigned long long>(count), what));
   }
   list.resize(count);
-  if (!read(offset, list.data(), count * sizeof(Header))) return corrupt(format("an ELF image ends within its %s", what));
+  if (!read(offset, list.data(), count * sizeof(Header)))
+    return corrupt(format("an ELF image ends within its %s", what));
   return list;
 }
 
@@ -75,8 +76,8 @@ Result<ImageExtent> elf_extent(const ReadImage& read) {
     section_count = first[0].sh_size;
   }
   if (elf.e_shoff == 0) section_count = 0;
-  FOUNDRY_ASSIGN(const std::vector<Elf64_Shdr> sections, headers<Elf64_Shdr>(read, elf.e_shoff, section_count,
-                                                                             elf.e_shentsize, "section headers", end));
+  FOUNDRY_ASSIGN(const std::vector<Elf64_Shdr> sections,
+                 headers<Elf64_Shdr>(read, elf.e_shoff, section_count, elf.e_shentsize, "section headers", end));
   FOUNDRY_ASSIGN(const std::vector<Elf64_Phdr> segments,
                  headers<Elf64_Phdr>(read, elf.e_phoff, elf.e_phnum, elf.e_phentsize, "program headers", end));
   for (const Elf64_Shdr& section : sections) {
@@ -130,7 +131,8 @@ Result<Wrapper> unwrap(const ReadImage& read) {
   WrapperHeader header{};
   if (!read(0, &header.magic, sizeof header.magic) || header.magic != kWrapperMagic) return Wrapper{};
   if (!read(0, &header, sizeof header)) return corrupt("a fatbin wrapper ends within its header");
-  if (header.version != 1 && header.version != 2) return corrupt(format("a fatbin wrapper of version %u", header.version));
+  if (header.version != 1 && header.version != 2)
+    return corrupt(format("a fatbin wrapper of version %u", header.version));
   if (header.data == nullptr) return corrupt("a fatbin wrapper without data");
   return Wrapper{true, header.data};
 }

@@ -24,8 +24,8 @@ struct ImageExtent {
   uint64_t bytes = 0;  // PTX: with its terminating zero
 };
 
-// A fatbin ends with its own header_size + size, whatever follows it in the section; an ELF with the last of its headers,
-// sections and segments; PTX with the first zero byte. Everything else is `corrupt`.
+// A fatbin ends with its own header_size + size, whatever follows it in the section; an ELF with the last of its
+// headers, sections and segments; PTX with the first zero byte. Everything else is `corrupt`.
 Result<ImageExtent> image_extent(const ReadImage& read);
 
 // What a fatbin wrapper (version 1; or 2, whose data is the linked image) points to; `data` is unset if it is none.

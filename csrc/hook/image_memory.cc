@@ -103,7 +103,7 @@ bool copy_memory(const void* from, void* to, size_t bytes) {
 
 std::optional<std::string> read_file(const char* path, uint64_t most) {
   const Descriptor file(open(path, O_RDONLY | O_CLOEXEC));
-  struct stat status {};
+  struct stat status{};
   if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
   if (status.st_size < 0 || static_cast<uint64_t>(status.st_size) > most) {
     errno = EFBIG;

@@ -10,8 +10,8 @@ namespace foundry::hook {
 
 // The loaded file (program or shared library) that has `address` in its file contents.
 struct MappedFile {
-  std::string path;      // "" for the program itself
-  uint64_t bytes = 0;    // from `address` to the end of its segment
+  std::string path;    // "" for the program itself
+  uint64_t bytes = 0;  // from `address` to the end of its segment
   bool writable = false;
 };
 std::optional<MappedFile> mapped_file(const void* address);

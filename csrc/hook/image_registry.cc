@@ -51,7 +51,8 @@ Result<Bytes> copied(const ReadImage& read, std::string source) {
   result.bytes = extent.bytes;
   result.owned.reset(new unsigned char[extent.bytes]);
   if (!read(0, result.owned.get(), extent.bytes)) {
-    return Error{ErrorKind::corrupt, 0, format("an image of %s is readable in part only", bytes_text(extent.bytes).c_str())};
+    return Error{ErrorKind::corrupt, 0,
+                 format("an image of %s is readable in part only", bytes_text(extent.bytes).c_str())};
   }
   result.data = result.owned.get();
   result.source = std::move(source);
@@ -126,8 +127,9 @@ bool device_fits() {
 
 void add(const Row& row, void* handle, bool is_library, Result<Bytes> read, const char* where) {
   if (!read.ok()) {
-    diagnose(format("the image that %s loaded from %s was not recorded: %s; graphs that use its kernels cannot be saved",
-                    row.symbol, where, read.error().text.c_str()));
+    diagnose(
+        format("the image that %s loaded from %s was not recorded: %s; graphs that use its kernels cannot be saved",
+               row.symbol, where, read.error().text.c_str()));
     return;
   }
   const CUcontext context = is_library ? nullptr : current_context();

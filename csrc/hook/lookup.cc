@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "csrc/hook/resolve.h"
 #include "csrc/hook/settings.h"
@@ -72,8 +73,19 @@ bool defined_before_us(const link_map* first, const char* symbol) {
   return false;
 }
 
-// RTLD_NEXT and RTLD_DEFAULT must not find the hook's export where, without the hook, nothing would be found. Asked only
-// when nothing behind us in the global scope has the symbol.
+// Our function for `entry`, going on to `found`. A second libcuda in the process is left alone: one function of ours leads to
+// one of the driver's.
+const void* ours_for(Route route, Entry entry, const void* found) {
+  if (lead(route, entry, const_cast<void*>(found))) return handler(route, entry);
+  contained("a lookup", [&] {
+    diagnose(std::string("the process has two drivers: one more ") + row(entry).symbol +
+             " was handed out, and what goes through it is not seen");
+  });
+  return found;
+}
+
+// RTLD_NEXT and RTLD_DEFAULT must not find the hook's export where, without the hook, nothing would be found. Asked
+// only when nothing behind us in the global scope has the symbol.
 Answer answer_unseen(void* handle, Entry entry, const void* caller) {
   const char* symbol = row(entry).symbol;
   const DlsymFunction real = libc_dlsym();
@@ -89,8 +101,7 @@ Answer answer_unseen(void* handle, Entry entry, const void* caller) {
   if (handle == RTLD_DEFAULT && asking != nullptr && asking != order().program) {
     void* found = found_in(asking, symbol);
     if (found != nullptr && object_of(found) != order().ours) {
-      const bool replace = hooking() && in_libcuda(found) && lead(Route::dlsym, entry, found);
-      return {replace ? handler(Route::dlsym, entry) : found, 1};
+      return {hooking() && in_libcuda(found) ? ours_for(Route::dlsym, entry, found) : found, 1};
     }
   }
   return {real(RTLD_NEXT, symbol), 1};
@@ -113,16 +124,16 @@ Answer answer_dlsym(void* handle, const char* name, const void* caller) noexcept
   // With a real handle the caller does not matter.
   void* found = real(handle, name);
   if (found == nullptr || !(in_libcuda(found) || is_libcuda_handle(handle))) return {found, 1};
-  return {lead(Route::dlsym, *entry, found) ? handler(Route::dlsym, *entry) : found, 1};
+  return {ours_for(Route::dlsym, *entry, found), 1};
 }
 
 void* substitute(const char* name, void* found, int cuda_version, uint64_t flags) noexcept {
   if (!hooking() || name == nullptr || found == nullptr) return found;
   if (object_of(found) == order().ours) return found;  // a driver that refers to its own symbols by name
-  const DefaultStream wanted = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? DefaultStream::per_thread
-                                                                                           : DefaultStream::legacy;
-  // The newest spelling that the caller and this driver know, as the driver chooses it. Where the driver gave another one
-  // of them, its address tells which.
+  const DefaultStream wanted =
+      (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? DefaultStream::per_thread : DefaultStream::legacy;
+  // The newest spelling that the caller and this driver know, as the driver chooses it. Where the driver gave another
+  // one of them, its address tells which.
   std::optional<Entry> by_version, by_address;
   const void* by_version_address = nullptr;
   for (size_t i = 0; i < kEntries; ++i) {
@@ -140,8 +151,7 @@ void* substitute(const char* name, void* found, int cuda_version, uint64_t flags
     by_version_address = exported;
   }
   if (by_version_address == found || !by_address) by_address = by_version;
-  if (!by_address || !lead(Route::get_proc_address, *by_address, found)) return found;
-  return const_cast<void*>(handler(Route::get_proc_address, *by_address));
+  return by_address ? const_cast<void*>(ours_for(Route::get_proc_address, *by_address, found)) : found;
 }
 
 }  // namespace foundry::hook

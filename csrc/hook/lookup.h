@@ -9,7 +9,7 @@ namespace foundry::hook {
 
 // In two registers, as the assembly of dlsym expects it.
 struct Answer {
-  const void* value;   // decided: what dlsym returns; else: the function to jump to with the caller's arguments
+  const void* value;  // decided: what dlsym returns; else: the function to jump to with the caller's arguments
   uint64_t decided;
 };
 

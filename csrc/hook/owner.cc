@@ -60,9 +60,10 @@ void open_ambient(int device) {
     Result<uint32_t> slot = zones->open(device, kAmbient, FOUNDRY_ZONE_AMBIENT, 0, 0);
     Status routed = slot.ok() ? zones->set_ambient(device, *slot) : Status(slot.error());
     if (!routed.ok()) {
-      diagnose(format("allocations of device %d outside phases stay where the driver puts them, so graphs that use them "
-                      "cannot be saved: %s",
-                      device, routed.error().text.c_str()));
+      diagnose(
+          format("allocations of device %d outside phases stay where the driver puts them, so graphs that use them "
+                 "cannot be saved: %s",
+                 device, routed.error().text.c_str()));
     }
   }
   g_decided[device].store(true);
@@ -132,9 +133,10 @@ bool fits(int device) noexcept {
   g_fits[device].store(fit ? Fit::yes : Fit::no, std::memory_order_relaxed);
   if (!fit) {
     contained("the check of the device", [&] {
-      switch_off(format("its sm_%d build does not fit device %d, which has compute capability %d.%d; `foundry run` "
-                        "chooses the build by the device, FOUNDRY_SM overrides it",
-                        target, device, major, minor));
+      switch_off(
+          format("its sm_%d build does not fit device %d, which has compute capability %d.%d; `foundry run` "
+                 "chooses the build by the device, FOUNDRY_SM overrides it",
+                 target, device, major, minor));
     });
   }
   return fit;

@@ -1,14 +1,17 @@
-// A library with code images as nvcc puts them into one: a fatbin in read-only data, followed by another one, and wrappers of
-// both versions that point to the first.
+// A library with code images as nvcc puts them into one: a fatbin in read-only data, followed by another one, and
+// wrappers of both versions that point to the first.
 #include <stdint.h>
 
-__asm__(".section .nv_fatbin, \"a\", @progbits\n"
-        ".balign 8\n"
-        ".hidden first\n"
-        "first: .incbin \"" IMAGE "\"\n"
-        ".balign 8\n"
-        "second: .incbin \"" IMAGE "\"\n"
-        ".previous\n");
+__asm__(
+    ".section .nv_fatbin, \"a\", @progbits\n"
+    ".balign 8\n"
+    ".hidden first\n"
+    "first: .incbin \"" IMAGE
+    "\"\n"
+    ".balign 8\n"
+    "second: .incbin \"" IMAGE
+    "\"\n"
+    ".previous\n");
 extern const char first[];
 
 struct wrapper {

@@ -1,5 +1,5 @@
-// A driver for tests of lookups alone: it counts calls by the exact spelling that was reached. FAKE_PRIVATE=1: the answers of
-// cuGetProcAddress are other functions than the exported ones; FAKE_VERSION: what it supports.
+// A driver for tests of lookups alone: it counts calls by the exact spelling that was reached. FAKE_PRIVATE=1: the
+// answers of cuGetProcAddress are other functions than the exported ones; FAKE_VERSION: what it supports.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +8,11 @@ typedef int CUresult;
 enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
 #define EXPORT __attribute__((visibility("default")))
 
-#define COUNTED(X)                                                                                               \
-  X(cuModuleLoadData) X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAllocAsync) X(cuMemAllocAsync_ptsz) X(cuMemFree_v2)     \
-  X(cuStreamBeginCapture) X(cuStreamBeginCapture_v2) X(cuStreamBeginCapture_v2_ptsz) X(cuGetProcAddress)           \
-  X(cuGetProcAddress_v2) X(cuInit) X(cuStreamEndCapture)
+#define COUNTED(X)                                                                                                    \
+  X(cuModuleLoadData)                                                                                                 \
+  X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAllocAsync) X(cuMemAllocAsync_ptsz) X(cuMemFree_v2) X(cuStreamBeginCapture)   \
+      X(cuStreamBeginCapture_v2) X(cuStreamBeginCapture_v2_ptsz) X(cuGetProcAddress) X(cuGetProcAddress_v2) X(cuInit) \
+          X(cuStreamEndCapture)
 
 enum {
 #define X(name) kind_##name,
@@ -34,15 +35,14 @@ EXPORT int fake_calls(const char* name, int through_private) {
 }
 
 // One body, reached through the exported name or the private one.
-#define DEFINE(name, parameters, arguments, body)                                      \
-  static CUresult body_##name parameters { body }                                    \
-  EXPORT CUresult name parameters {                                                  \
-    ++exported_calls[kind_##name];                                                  \
-    return body_##name arguments;                                                  \
-  }                                                                                 \
-  static CUresult private_##name parameters {                                        \
-    ++private_calls[kind_##name];                                                   \
-    return body_##name arguments;                                                  \
+#define DEFINE(name, parameters, arguments, body)                                \
+  static CUresult body_##name parameters{body} EXPORT CUresult name parameters { \
+    ++exported_calls[kind_##name];                                               \
+    return body_##name arguments;                                                \
+  }                                                                              \
+  static CUresult private_##name parameters {                                    \
+    ++private_calls[kind_##name];                                                \
+    return body_##name arguments;                                                \
   }
 
 static uintptr_t fresh = 0x7000000000;
@@ -83,26 +83,22 @@ DEFINE(cuGetProcAddress, (const char* base, void** out, int version, uint64_t fl
 DEFINE(cuGetProcAddress_v2, (const char* base, void** out, int version, uint64_t flags, int* status),
        (base, out, version, flags, status), return lookup(base, out, version, flags, status);)
 
-#define SPELLING(base, since, per_thread, name) {#base, since, per_thread, kind_##name, (void*)name, (void*)private_##name},
+#define SPELLING(base, since, per_thread, name) \
+  {#base, since, per_thread, kind_##name, (void*)name, (void*)private_##name},
 static const struct {
   const char* base;
   int since, per_thread, kind;
   void *exported, *hidden;
-} spellings[] = {
-    SPELLING(cuInit, 2000, 0, cuInit)
-    SPELLING(cuModuleLoadData, 2000, 0, cuModuleLoadData)
-    SPELLING(cuMemAlloc, 2000, 0, cuMemAlloc)
-    SPELLING(cuMemAlloc, 3020, 0, cuMemAlloc_v2)
-    SPELLING(cuMemAllocAsync, 11020, 0, cuMemAllocAsync)
-    SPELLING(cuMemAllocAsync, 11020, 1, cuMemAllocAsync_ptsz)
-    SPELLING(cuMemFree, 3020, 0, cuMemFree_v2)
-    SPELLING(cuStreamBeginCapture, 10000, 0, cuStreamBeginCapture)
-    SPELLING(cuStreamBeginCapture, 10010, 0, cuStreamBeginCapture_v2)
-    SPELLING(cuStreamBeginCapture, 10010, 1, cuStreamBeginCapture_v2_ptsz)
-    SPELLING(cuStreamEndCapture, 10000, 0, cuStreamEndCapture)
-    SPELLING(cuGetProcAddress, 11030, 0, cuGetProcAddress)
-    SPELLING(cuGetProcAddress, 12000, 0, cuGetProcAddress_v2)
-};
+} spellings[] = {SPELLING(cuInit, 2000, 0, cuInit) SPELLING(cuModuleLoadData, 2000, 0, cuModuleLoadData)
+                     SPELLING(cuMemAlloc, 2000, 0, cuMemAlloc) SPELLING(cuMemAlloc, 3020, 0, cuMemAlloc_v2)
+                         SPELLING(cuMemAllocAsync, 11020, 0, cuMemAllocAsync) SPELLING(
+                             cuMemAllocAsync, 11020, 1, cuMemAllocAsync_ptsz) SPELLING(cuMemFree, 3020, 0, cuMemFree_v2)
+                             SPELLING(cuStreamBeginCapture, 10000, 0, cuStreamBeginCapture)
+                                 SPELLING(cuStreamBeginCapture, 10010, 0, cuStreamBeginCapture_v2)
+                                     SPELLING(cuStreamBeginCapture, 10010, 1, cuStreamBeginCapture_v2_ptsz)
+                                         SPELLING(cuStreamEndCapture, 10000, 0, cuStreamEndCapture)
+                                             SPELLING(cuGetProcAddress, 11030, 0, cuGetProcAddress)
+                                                 SPELLING(cuGetProcAddress, 12000, 0, cuGetProcAddress_v2)};
 
 static CUresult lookup(const char* base, void** out, int version, uint64_t flags, int* status) {
   if (base == NULL || out == NULL || flags > 2) return INVALID_VALUE;

@@ -1,4 +1,5 @@
-// A program linked with libcuda: loads a module and allocates through the exported symbols. Its image is in its read-only data.
+// A program linked with libcuda: loads a module and allocates through the exported symbols. Its image is in its
+// read-only data.
 #include <stdint.h>
 #include <stdio.h>
 

@@ -10,7 +10,8 @@
 #define LOOK look
 #endif
 
-static const char* const names[] = {"malloc", "cuInit", "cuMemAlloc_v2", "cuModuleLoadData", "cuNoSuchFunction", "marker", ""};
+static const char* const names[] = {"malloc", "cuInit", "cuMemAlloc_v2", "cuModuleLoadData", "cuNoSuchFunction",
+                                    "marker", ""};
 
 // In the library whose caller glibc must see.
 __attribute__((visibility("default"))) void LOOK(const char* who, void* handle, const char* kind) {
@@ -21,7 +22,10 @@ __attribute__((visibility("default"))) void LOOK(const char* who, void* handle, 
     Dl_info info = {0};
     if (found != NULL) dladdr(found, &info);
     const char* file = info.dli_fname == NULL ? NULL : strrchr(info.dli_fname, '/');
-    printf("%s %s '%s': %s%s\n", who, kind, names[i], found == NULL ? "nothing, " : file == NULL ? "?" : file + 1,
+    printf("%s %s '%s': %s%s\n", who, kind, names[i],
+           found == NULL  ? "nothing, "
+           : file == NULL ? "?"
+                          : file + 1,
            found == NULL ? (error == NULL ? "no error" : "an error") : "");
   }
 }

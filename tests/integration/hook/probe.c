@@ -62,7 +62,8 @@ __attribute__((visibility("default"))) char* probe_json(void) {
   count = abi->images(images, count);
   fprintf(out, ", \"images\": [");
   for (size_t i = 0; i < count; ++i) {
-    fprintf(out, "%s{\"id\": %" PRIu64 ", \"is_library\": %u, \"format\": %u, \"loaded\": %u, \"bytes\": %" PRIu64
+    fprintf(out,
+            "%s{\"id\": %" PRIu64 ", \"is_library\": %u, \"format\": %u, \"loaded\": %u, \"bytes\": %" PRIu64
             ", \"sum\": %" PRIu64 ", \"data\": %" PRIu64 ", \"entry_point\": \"%s\", \"source\": ",
             i == 0 ? "" : ", ", images[i].id, images[i].is_library, images[i].format, images[i].loaded, images[i].bytes,
             sum(images[i].data, images[i].bytes), (uint64_t)images[i].data, images[i].entry_point);
@@ -74,10 +75,11 @@ __attribute__((visibility("default"))) char* probe_json(void) {
   foundry_zone_info zones[FOUNDRY_MAX_ZONES];
   count = abi->zones(zones, FOUNDRY_MAX_ZONES);
   for (size_t i = 0; i < count; ++i) {
-    fprintf(out, "%s{\"name\": \"%s\", \"slot\": %u, \"kind\": %u, \"device\": %d, \"base\": %" PRIu64 ", \"size\": %" PRIu64
+    fprintf(out,
+            "%s{\"name\": \"%s\", \"slot\": %u, \"kind\": %u, \"device\": %d, \"base\": %" PRIu64 ", \"size\": %" PRIu64
             ", \"live\": %" PRIu64 ", \"quarantined\": %" PRIu64 ", \"mapped\": %" PRIu64 ", \"ranges\": [",
-            i == 0 ? "" : ", ", zones[i].name, zones[i].slot, zones[i].kind, zones[i].device, zones[i].base, zones[i].size,
-            zones[i].live_bytes, zones[i].quarantined_bytes, zones[i].mapped_bytes);
+            i == 0 ? "" : ", ", zones[i].name, zones[i].slot, zones[i].kind, zones[i].device, zones[i].base,
+            zones[i].size, zones[i].live_bytes, zones[i].quarantined_bytes, zones[i].mapped_bytes);
     size_t many = abi->ranges(zones[i].slot, NULL, 0);
     foundry_range* ranges = calloc(many + 1, sizeof *ranges);
     many = abi->ranges(zones[i].slot, ranges, many);
@@ -94,8 +96,10 @@ __attribute__((visibility("default"))) char* probe_json(void) {
   foundry_event* events = calloc(count + 1, sizeof *events);
   count = abi->events(0, events, count);
   for (size_t i = 0; i < count; ++i) {
-    fprintf(out, "%s{\"kind\": %u, \"address\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"slot\": %u, \"entry_point\": \"%s\"}",
-            i == 0 ? "" : ", ", events[i].kind, events[i].address, events[i].bytes, events[i].slot, events[i].entry_point);
+    fprintf(out,
+            "%s{\"kind\": %u, \"address\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"slot\": %u, \"entry_point\": \"%s\"}",
+            i == 0 ? "" : ", ", events[i].kind, events[i].address, events[i].bytes, events[i].slot,
+            events[i].entry_point);
   }
 
   fprintf(out, "], \"diagnoses\": ");

@@ -33,7 +33,9 @@ def memory():
 """
 
 
-def ambient(script: str, hook: Path | None, probe: Path, sim: Path, route: str = "dlsym", mode: str = "save", **variables: str) -> Any:
+def ambient(
+    script: str, hook: Path | None, probe: Path, sim: Path, route: str = "dlsym", mode: str = "save", **variables: str
+) -> Any:
     variables = {"FOUNDRY_MODE": mode, "FOUNDRY_SIM_DEVICE": "a100-40gb"} | variables
     return run_python(PRELUDE + script, environment([hook] if hook else [], sim, **variables), probe, route)
 
@@ -76,14 +78,18 @@ answer({"small": small, "other": other, "large": large, "again": again, "live": 
     # What was freed counts as free for the application, but for the pages that small allocations share.
     assert got["after"][0] >= got["before"][0] - 6 * MIB
     allocations = [e for e in got["events"] if e["kind"] == ALLOC]
-    assert {e["entry_point"] for e in allocations} == {"cuMemAlloc_v2"} and {e["slot"] for e in allocations} == {zone["slot"]}
+    assert {e["entry_point"] for e in allocations} == {"cuMemAlloc_v2"} and {e["slot"] for e in allocations} == {
+        zone["slot"]
+    }
     assert [e["entry_point"] for e in got["events"] if e["kind"] == FREE] == ["cuMemFree_v2"]
     assert got["diagnoses"] == ""
 
 
 @pytest.mark.parametrize("mode", ["load", "auto", "off"])
 def test_only_save_places_by_itself(mode: str, hook: Path, probe: Path, sim: Path) -> None:
-    got = ambient("address = cuda.alloc(64)\nanswer([address, probe.state(), cuda.free(address)])", hook, probe, sim, mode=mode)
+    got = ambient(
+        "address = cuda.alloc(64)\nanswer([address, probe.state(), cuda.free(address)])", hook, probe, sim, mode=mode
+    )
     address, state, freed = got
     assert address < 0x100000000000 or address >= 0x550000000000
     assert freed == 0
@@ -285,7 +291,12 @@ answer({"where": [inside(a) for a in (first, second, third, fourth)], "results":
 
 
 def test_no_ambient_zone_where_the_session_said_so_first(hook: Path, probe: Path, sim: Path) -> None:
-    got = ambient("said = probe.library.probe_set_ambient(0, 0xffffffff)\nanswer([said, inside(cuda.alloc(64)), zone()])", hook, probe, sim)
+    got = ambient(
+        "said = probe.library.probe_set_ambient(0, 0xffffffff)\nanswer([said, inside(cuda.alloc(64)), zone()])",
+        hook,
+        probe,
+        sim,
+    )
     assert got == [0, False, None]
 
 

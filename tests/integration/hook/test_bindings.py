@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.integration.hook.support import environment, run_python
 
-
 SCRIPT = """
 from client import Probe, answer
 import ctypes, struct
@@ -44,7 +43,9 @@ answer({"result": [min(result), max(result)], "memory": int(memory), "state": st
 
 
 def outcome(preload: list[Path], probe: Path, sim: Path, elf_sm80: Path, mode: str) -> Any:
-    return run_python(SCRIPT, environment(preload, sim, FOUNDRY_MODE=mode, FOUNDRY_SIM_DEVICE="a100-40gb"), probe, elf_sm80)
+    return run_python(
+        SCRIPT, environment(preload, sim, FOUNDRY_MODE=mode, FOUNDRY_SIM_DEVICE="a100-40gb"), probe, elf_sm80
+    )
 
 
 def test_capture_and_launch(hook: Path, probe: Path, sim: Path, elf_sm80: Path) -> None:
@@ -57,6 +58,10 @@ def test_capture_and_launch(hook: Path, probe: Path, sim: Path, elf_sm80: Path) 
     assert zone["name"] == "ambient"
     assert [(r["address"], r["bytes"]) for r in zone["ranges"]] == [(save["memory"], 4000)]
     (image,) = save["state"]["images"]
-    assert (image["entry_point"], image["is_library"], image["bytes"]) == ("cuLibraryLoadData", 1, elf_sm80.stat().st_size)
+    assert (image["entry_point"], image["is_library"], image["bytes"]) == (
+        "cuLibraryLoadData",
+        1,
+        elf_sm80.stat().st_size,
+    )
     assert save["released"] == 0  # the capture is over
     assert save["state"]["diagnoses"] == ""

@@ -34,7 +34,9 @@ def test_has_no_search_path_and_its_own_name(library: Path) -> None:
 
 
 def test_exports_the_table_and_nothing_else(library: Path) -> None:
-    listed = subprocess.run([str(product("PRINT_INTERPOSED"))], check=True, capture_output=True, text=True).stdout.split()
+    listed = subprocess.run(
+        [str(product("PRINT_INTERPOSED"))], check=True, capture_output=True, text=True
+    ).stdout.split()
     exported = set()
     for line in readelf("--dyn-syms", library).splitlines():
         fields = line.split()

@@ -21,7 +21,9 @@ def checksum(content: bytes) -> int:
     return total
 
 
-def images(script: str, preload: list[Path], sim: Path, *arguments: str | Path, mode: str = "save", device: str = "a100-40gb") -> Any:
+def images(
+    script: str, preload: list[Path], sim: Path, *arguments: str | Path, mode: str = "save", device: str = "a100-40gb"
+) -> Any:
     prelude = """
 from client import *
 probe, route = Probe(sys.argv[1]), sys.argv[2]
@@ -105,7 +107,10 @@ def test_files_are_read(hook: Path, probe: Path, sim: Path, elf_sm80: Path) -> N
     got = images(FROM_FILE, [hook], sim, probe, "dlsym", elf_sm80)
     content = elf_sm80.read_bytes()
     assert got["missing"] != 0
-    assert [(i["entry_point"], i["is_library"], i["format"], i["bytes"], i["sum"], i["source"]) for i in got["state"]["images"]] == [
+    assert [
+        (i["entry_point"], i["is_library"], i["format"], i["bytes"], i["sum"], i["source"])
+        for i in got["state"]["images"]
+    ] == [
         ("cuModuleLoad", MODULE, ELF, len(content), checksum(content), str(elf_sm80)),
         ("cuLibraryLoadFromFile", LIBRARY, ELF, len(content), checksum(content), str(elf_sm80)),
     ]
@@ -181,3 +186,24 @@ answer([result, probe.state()])
     assert "neither a fatbin nor an ELF file nor PTX text" in state["diagnoses"]
     with pytest.raises(AssertionError, match="^foundry: the image that cuModuleLoadData loaded"):
         run_python(script, environment([hook], fake, FOUNDRY_MODE="save", FOUNDRY_LOG="1"), probe)
+
+
+def test_an_exception_inside_switches_the_hook_off_and_nothing_else(hook: Path, probe: Path, fake: Path) -> None:
+    """Host memory for the copy of an image (7 GiB, it says) cannot be had."""
+    script = """
+import resource, struct
+from client import *
+cuda, probe, module, address = Driver("dlsym"), Probe(sys.argv[1]), ctypes.c_void_p(), ctypes.c_uint64()
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+huge = ctypes.create_string_buffer(struct.pack("<IHHQ", 0xba55ed50, 1, 16, 7 << 30))
+results = [cuda.call("cuModuleLoadData", ctypes.byref(module), huge) for _ in range(2)]
+results.append(cuda.call("cuMemAlloc", ctypes.byref(address), ctypes.c_size_t(64), symbol="cuMemAlloc_v2"))
+answer([results, cuda.library.fake_calls(b"cuModuleLoadData", 0), probe.state()])
+"""
+    results, calls, state = run_python(script, environment([hook], fake, FOUNDRY_MODE="save"), probe)
+    assert results == [0, 0, 0] and calls == 2
+    assert state["images"] == [] and state["events"] == []
+    assert (
+        state["diagnoses"]
+        == "libcuda_hook.so switched itself off: an internal error in recording a code image (std::bad_alloc)"
+    )

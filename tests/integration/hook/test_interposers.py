@@ -53,7 +53,9 @@ def test_exported_symbols_pass_both(
 
 @pytest.mark.parametrize("mode", ["off", "save"])
 @pytest.mark.parametrize("order", ["alone", "hook first", "hook last"])
-def test_another_override_of_dlsym(order: str, mode: str, compiler: Compiler, fake: Path, probe: Path, hook: Path) -> None:
+def test_another_override_of_dlsym(
+    order: str, mode: str, compiler: Compiler, fake: Path, probe: Path, hook: Path
+) -> None:
     other = compiler.library("other_dlsym.so", ["other_dlsym.c"])
     got = run_python(SCRIPT, environment(preloads(order, hook, other), fake, FOUNDRY_MODE=mode), probe)
     # An override before ours that asks libc for its dlsym by version passes over ours: nothing breaks, nothing is seen.

@@ -19,7 +19,9 @@ def program(compiler: Compiler) -> Path:
 
 @pytest.fixture(scope="session")
 def program_with_libcuda(compiler: Compiler, fake: Path) -> Path:
-    return compiler.build("lookups_linked", ["lookups.c"], "-rdynamic", "-Wl,--no-as-needed", f"-L{fake}", "-l:libcuda.so.1", "-ldl")
+    return compiler.build(
+        "lookups_linked", ["lookups.c"], "-rdynamic", "-Wl,--no-as-needed", f"-L{fake}", "-l:libcuda.so.1", "-ldl"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +33,14 @@ def plain(compiler: Compiler) -> Path:
 @pytest.fixture(scope="session")
 def with_libcuda(compiler: Compiler, fake: Path) -> Path:
     """A library linked with libcuda: where it is opened RTLD_LOCAL, it alone sees libcuda."""
-    return compiler.library("with_libcuda.so", ["lookups.c"], "-DPLUGIN=2", "-Wl,--no-as-needed", f"-L{fake}", "-l:libcuda.so.1")
+    return compiler.library(
+        "with_libcuda.so", ["lookups.c"], "-DPLUGIN=2", "-Wl,--no-as-needed", f"-L{fake}", "-l:libcuda.so.1"
+    )
 
 
-def lines(command: list[str | Path], hook: Path, libraries: Path | None, **variables: str) -> tuple[list[str], list[str]]:
+def lines(
+    command: list[str | Path], hook: Path, libraries: Path | None, **variables: str
+) -> tuple[list[str], list[str]]:
     without = run(command, environment([], libraries))
     under = run(command, environment([hook], libraries, **variables))
     assert under.stderr == without.stderr == ""
@@ -52,9 +58,11 @@ def test_without_libcuda_nothing_changes(mode: str, program: Path, plain: Path, 
 
 
 @pytest.mark.parametrize("mode", ["off", "save"])
-def test_libcuda_in_the_global_scope(mode: str, program_with_libcuda: Path, plain: Path, fake: Path, hook: Path) -> None:
+def test_libcuda_in_the_global_scope(
+    mode: str, program_with_libcuda: Path, plain: Path, fake: Path, hook: Path
+) -> None:
     before, after = lines([program_with_libcuda, plain, fake / "libcuda.so.1"], hook, fake, FOUNDRY_MODE=mode)
-    for old, new in zip(before, after):
+    for old, new in zip(before, after, strict=False):
         interposed = any(name in new for name in INTERPOSED) and "nothing" not in old
         by_handle = " libcuda.so.1 '" in old
         if interposed and not (by_handle and mode == "off"):
@@ -70,7 +78,7 @@ def test_libcuda_in_the_scope_of_one_library(
     mode: str, program: Path, plain: Path, with_libcuda: Path, fake: Path, hook: Path
 ) -> None:
     before, after = lines([program, plain, with_libcuda, plain], hook, fake, FOUNDRY_MODE=mode)
-    for old, new in zip(before, after):
+    for old, new in zip(before, after, strict=False):
         interposed = any(name in new for name in INTERPOSED) and "nothing" not in old
         behind_us = " RTLD_NEXT '" in old  # what comes after a library behind the hook is not the hook
         if interposed and mode != "off" and not behind_us:

@@ -12,7 +12,12 @@ import pytest
 
 from tests.integration.hook.support import Compiler, environment
 
-PYTHON = [sys.executable, "-s", "-c", "import json, ctypes; print(json.dumps(sorted(vars(json)))[:20]); raise SystemExit(3)"]
+PYTHON = [
+    sys.executable,
+    "-s",
+    "-c",
+    "import json, ctypes; print(json.dumps(sorted(vars(json)))[:20]); raise SystemExit(3)",
+]
 NO_CUDA = "import ctypes; print(hasattr(ctypes.CDLL(None), 'cuMemAlloc_v2')); ctypes.CDLL('libcuda.so.1')"
 COMMANDS = {
     "sh": ["sh", "-c", "true"],

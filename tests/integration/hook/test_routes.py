@@ -134,3 +134,22 @@ def test_log_prints_only_when_asked(compiler: Compiler, fake: Path, hook: Path) 
     program = compiler.build("linked", ["linked.c"], f"-L{fake}", "-l:libcuda.so.1")
     quiet = run([program], environment([hook], fake, FOUNDRY_MODE="save", FOUNDRY_LOG="off"))
     assert quiet.stderr == ""
+
+
+def test_a_second_driver_is_left_alone_and_said(compiler: Compiler, fake: Path, probe: Path, hook: Path) -> None:
+    second = compiler.library("second/libcuda.so.1", ["fake_libcuda.c", "fake_libcuda_rest.c"])
+    script = """
+from client import *
+cuda, probe, module = Driver("dlsym"), Probe(sys.argv[1]), ctypes.c_void_p()
+text = ctypes.create_string_buffer(b"//\\n.version 8.0\\n")
+second = ctypes.CDLL(sys.argv[2])
+results = [library.cuModuleLoadData(ctypes.byref(module), text) for library in (cuda.library, second)]
+calls = [library.fake_calls(b"cuModuleLoadData", 0) for library in (cuda.library, second)]
+answer([results, calls, probe.state()])
+"""
+    # By path and not by soname: the loader takes equal sonames for one library.
+    other = second.rename(second.with_name("libcuda.so.2")) if not second.with_name("libcuda.so.2").exists() else second
+    results, calls, state = run_python(script, environment([hook], fake, FOUNDRY_MODE="save"), probe, other)
+    assert results == [0, 0] and calls == [1, 1]
+    assert len(state["images"]) == 1
+    assert "the process has two drivers: one more cuModuleLoadData" in state["diagnoses"]

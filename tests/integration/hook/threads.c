@@ -32,13 +32,13 @@ static char* image;
 static long image_bytes;
 static int rounds;
 
-#define CHECK(call)                                                      \
-  do {                                                                   \
-    const int code = (call);                                             \
-    if (code != 0) {                                                     \
-      printf("line %d: " #call " returned %d\n", __LINE__, code);        \
-      return (void*)1;                                                   \
-    }                                                                    \
+#define CHECK(call)                                               \
+  do {                                                            \
+    const int code = (call);                                      \
+    if (code != 0) {                                              \
+      printf("line %d: " #call " returned %d\n", __LINE__, code); \
+      return (void*)1;                                            \
+    }                                                             \
   } while (0)
 
 static void* work(void* number) {

@@ -165,7 +165,10 @@ TEST(ImageExtent, TextAtTheVeryEndOfMemory) {
 TEST(ImageExtent, OtherBytesAreRefused) {
   EXPECT_FALSE(image_extent(reader(std::string())).ok());
   EXPECT_FALSE(image_extent(reader(std::string(1, '\0'))).ok());
-  EXPECT_FALSE(image_extent(reader(std::string("\x7f""ABC\0", 5))).ok());
+  EXPECT_FALSE(image_extent(reader(std::string("\x7f"
+                                               "ABC\0",
+                                               5)))
+                   .ok());
   EXPECT_FALSE(image_extent(reader(std::string(".version without an end"))).ok());
   EXPECT_FALSE(image_extent(reader(std::string(".version\x01\0", 10))).ok());
 }
@@ -188,9 +191,7 @@ struct WrapperBytes {
   const void* files = nullptr;
 };
 
-std::string bytes_of(const WrapperBytes& wrapper) {
-  return {reinterpret_cast<const char*>(&wrapper), sizeof wrapper};
-}
+std::string bytes_of(const WrapperBytes& wrapper) { return {reinterpret_cast<const char*>(&wrapper), sizeof wrapper}; }
 
 TEST(Unwrap, BothVersionsPointToTheImage) {
   for (const uint32_t version : {1u, 2u}) {
