@@ -93,17 +93,25 @@ Status Loader::claim(uint64_t address, uint64_t bytes) {
   if (abi.in_zone(address, &slot) == 0) {
     return Error{ErrorKind::invalid, 0, format("%s lies in no zone; nothing can be placed there", hex(address).c_str())};
   }
-  const uint64_t page = [&] {
-    for (const foundry_zone_info& zone : process_.zones()) {
-      if (zone.slot == slot) return uint64_t{zone.granularity};
-    }
-    return uint64_t{2} << 20;
-  }();
-  for (const foundry_expectation& expectation : process_.unclaimed(slot)) {
-    if (expectation.address >= address + bytes || expectation.address + expectation.bytes <= address) continue;
-    const uint64_t rounded = (expectation.bytes + page - 1) / page * page;
-    FOUNDRY_TRY(abi_call([&](foundry_error* error) { return abi.zone_map(slot, expectation.address, rounded, error); }));
-    mapped_.push_back(expectation.address);
+  const auto zone = std::find(slots_.begin(), slots_.end(), slot);
+  if (zone == slots_.end()) {
+    return Error{ErrorKind::invalid, 0, format("%s lies in no zone of the archive", hex(address).c_str())};
+  }
+  const archive::File& memory = archive_->memory();
+  const auto index = static_cast<uint32_t>(zone - slots_.begin());
+  const uint64_t page = memory.section<Section::zones>()[index].granularity;
+  const std::vector<foundry_range> ranges = process_.ranges(slot);
+  for (const archive::AllocationRecord& record : memory.section<Section::allocations>()) {
+    if (record.zone != index || record.address >= address + bytes || record.address + record.bytes <= address) continue;
+    const uint64_t rounded = (record.bytes + page - 1) / page * page;
+    // Nobody has it: nobody allocated it, or whoever did has freed it again.
+    const bool mapped = std::any_of(ranges.begin(), ranges.end(), [&](const foundry_range& range) {
+      return range.state != FOUNDRY_RANGE_RELEASED && range.address < record.address + rounded &&
+             range.address + range.mapped_bytes > record.address;
+    });
+    if (mapped) continue;
+    FOUNDRY_TRY(abi_call([&](foundry_error* error) { return abi.zone_map(slot, record.address, rounded, error); }));
+    mapped_.push_back(record.address);
   }
   return success();
 }
