@@ -295,6 +295,74 @@ class Loader:
     def stats(self) -> LoadStats: ...
     def close(self) -> None: ...
 
+# ---- journals
+
+class JournalZone:
+    name: str
+    kind: str
+    base: int
+
+class JournalAllocation:
+    ordinal: int  # order in the process
+    address: int
+    bytes: int
+    stream: int
+    thread: int
+    stack: int  # for Journal.stack, 0 if none was taken
+    freed: bool
+    entry_point: str
+
+class JournalFrame:
+    """A native frame. module is a base name, "" for code that no file holds; offset is as the file's symbols have it."""
+
+    module: str
+    build_id: str
+    offset: int
+
+class JournalPythonFrame:
+    function: str
+    file: str  # base name
+    line: int
+
+class JournalStack:
+    """Innermost frames first."""
+
+    frames: list[JournalFrame]
+    python_frames: list[JournalPythonFrame]
+
+class Journal:
+    """A verified journal."""
+
+    @staticmethod
+    def of_archive(path: str, rank: int, inventory: Sequence[tuple[str, int, str]]) -> Journal: ...
+    @staticmethod
+    def of_file(path: str) -> Journal: ...
+    @staticmethod
+    def of_process(device: int) -> Journal:
+        """What this process has recorded so far."""
+    zones: list[JournalZone]
+    events: int
+    def allocations(self, zone: int | None) -> list[JournalAllocation]:
+        """Of the zone with this place in `zones`, None: of no zone; in their order."""
+
+    def stack(self, number: int) -> JournalStack: ...
+
+def journal_recorded() -> bool:
+    """Whether FOUNDRY_JOURNAL makes this process keep a journal."""
+
+def write_journal(device: int, path: str) -> None:
+    """Writes what was recorded so far; a file that is there is replaced in one step."""
+
+class Symbols:
+    """The functions of one file of code."""
+
+    def __init__(self, path: str) -> None: ...
+    build_id: str
+    def at(self, address: int) -> str:
+        """The function around the address, readable; "" if there is none."""
+
+def read_build_id(path: str) -> str: ...
+
 # ---- plain device memory (re-seating, verification; synchronous)
 
 def read_memory(address: int, nbytes: int) -> bytes: ...

@@ -17,12 +17,14 @@ Pairs = list[tuple[int, int]]
 _MOST_EDITS = 400
 # The greedy match skips at most so many items of the second sequence for one of the first.
 _WINDOW = 64
+# Of blocks between unique keys within blocks between unique keys.
+_DEEPEST = 50
 
 
 def align(first: Keys, second: Keys) -> Pairs:
     """Pairs of positions with equal keys, both increasing."""
     pairs: Pairs = []
-    _align(first, 0, len(first), second, 0, len(second), pairs)
+    _align(first, 0, len(first), second, 0, len(second), pairs, 0)
     return pairs
 
 
@@ -37,7 +39,7 @@ def gaps(pairs: Pairs, first: int, second: int) -> list[tuple[range, range]]:
     return found
 
 
-def _align(a: Keys, a0: int, a1: int, b: Keys, b0: int, b1: int, out: Pairs) -> None:
+def _align(a: Keys, a0: int, a1: int, b: Keys, b0: int, b1: int, out: Pairs, depth: int) -> None:
     while a0 < a1 and b0 < b1 and a[a0] == b[b0]:
         out.append((a0, b0))
         a0, b0 = a0 + 1, b0 + 1
@@ -46,13 +48,13 @@ def _align(a: Keys, a0: int, a1: int, b: Keys, b0: int, b1: int, out: Pairs) -> 
         a1, b1 = a1 - 1, b1 - 1
         tail.append((a1, b1))
     if a0 < a1 and b0 < b1:
-        anchors = _unique(a, a0, a1, b, b0, b1)
+        anchors = _unique(a, a0, a1, b, b0, b1) if depth < _DEEPEST else []
         if anchors:
             for x, y in anchors:
-                _align(a, a0, x, b, b0, y, out)
+                _align(a, a0, x, b, b0, y, out, depth + 1)
                 out.append((x, y))
                 a0, b0 = x + 1, y + 1
-            _align(a, a0, a1, b, b0, b1, out)
+            _align(a, a0, a1, b, b0, b1, out, depth + 1)
         else:
             out += _shortest_edit(a, a0, a1, b, b0, b1) or _greedy(a, a0, a1, b, b0, b1)
     out += reversed(tail)

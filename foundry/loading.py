@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, native, reseat
+from foundry import _core, journal, native, reseat
 from foundry.anchors import Anchor, Anchors, Comparison, compare
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
@@ -57,8 +57,9 @@ class LoadBackend:
         self._requested: dict[str, tuple[Graph, Captured]] = {}
         self._finished = False
         self._native = False
+        self._inventory = list(manifest.inventory)
         with report.step("verify"):
-            self._archive = _core.Archive(path, RANK, list(manifest.inventory))
+            self._archive = _core.Archive(path, RANK, self._inventory)
             self._tensors = list(self._archive.tensors)
             # Snapshots of graphs that SAVE refused afterwards may still be in the file.
             self._graphs = {graph.name: graph for graph in self._archive.graphs if graph.name not in manifest.left_out}
@@ -133,8 +134,11 @@ class LoadBackend:
             self._finished = True
             try:
                 self._phases.end_all()
-                with self._report.step("anchors"):
-                    self._settle_anchors()
+                try:
+                    with self._report.step("anchors"):
+                        self._settle_anchors()
+                finally:
+                    journal.finish(self._path, self._inventory, RANK, self._device, self._report)
                 self._loader.pin()
             except _core.FoundryError as problem:
                 self._give_up(self._report.reason or str(problem))

@@ -44,6 +44,7 @@ class Report:
     unused: list[str] = field(default_factory=list)
     anchors_in_place: int = 0
     reseated: list[Reseated] = field(default_factory=list)
+    divergence: str = ""  # the first allocation that differs from SAVE, where both sides kept a journal
     extra_anchors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     nodes: int = 0
@@ -71,6 +72,8 @@ class Report:
         if self.reseated:
             rows = [(r.name, hex(r.landed), hex(r.recorded), size(r.nbytes)) for r in self.reseated]
             lines += ["", "re-seated:", table(("tensor", "landed at", "moved to", "size"), rows)]
+        if self.divergence:
+            lines.append(self.divergence)
         if self.outcome != "native":  # then the headline says it for all of them
             lines += [f"captured natively: {name}: {reason}" for name, reason in self.fell_back.items()]
         lines += [f"left out of the archive: {name}: {' '.join(why)}" for name, why in self.left_out.items()]

@@ -114,6 +114,54 @@ def inspect_command(
         _fail(problem)
 
 
+@app.command("diff")
+def diff_command(
+    archive: Annotated[str, typer.Argument(help="The archive's directory.")],
+    load_journal: Annotated[
+        str | None, typer.Argument(help="The journal of a LOAD; without it, what SAVE allocated is shown.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    frames: Annotated[int, typer.Option(help="How many frames of each stack to show.", min=0)] = 12,
+    symbols: Annotated[
+        list[str] | None,
+        typer.Option(help="A folder with the program's libraries, for names of functions; more than once for several.",
+                     metavar="DIR"),
+    ] = None,
+) -> None:  # fmt: skip
+    """Show where a LOAD allocated differently from the SAVE.
+
+    A journal lists every allocation. SAVE keeps one in the archive; a LOAD writes one to the file that
+    FOUNDRY_JOURNAL_FILE names, if FOUNDRY_JOURNAL is "sizes", "stacks" (with the call stack of each) or "stacks,python"
+    (with Python frames: function, file and line). Run both with FOUNDRY_JOURNAL=stacks to see who allocated.
+
+    For every zone that LOAD rebuilds: the first allocation that is extra, missing, of another size or out of order,
+    its neighbours and stacks on both sides, and which graphs and tensors of the archive depend on its addresses. No GPU
+    is needed.
+
+    Exit code: 0; 1 if a file cannot be read or is damaged; 2 for wrong arguments.
+    """
+    from foundry import _core
+    from foundry.cli import diffing
+    from foundry.symbols import Resolver
+
+    try:
+        if load_journal is None:
+            journal, _ = diffing.open_archive(archive)
+            if json_:
+                _print_json({"archive": archive, "save": diffing.summary(journal)})
+            else:
+                diffing.show_summary(archive, journal, _console())
+            return
+        found = diffing.compare(archive, load_journal)
+        resolver = Resolver(symbols or ())
+        if json_:
+            _print_json(diffing.as_json(found, resolver))
+        else:
+            diffing.show(found, resolver, frames, _console())
+    except _core.FoundryError as problem:
+        _fail(problem)
+
+
 @app.command("doctor")
 def doctor_command(
     archive: Annotated[str | None, typer.Argument(help="An archive to check too.")] = None,

@@ -119,6 +119,10 @@ def diagnoses() -> list[str]:
     return []
 
 
+def journal_recorded() -> bool:
+    return False
+
+
 def driver_available() -> str | None:
     return process.driver
 
