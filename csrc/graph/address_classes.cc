@@ -65,6 +65,15 @@ Result<const AddressClass*> AddressClasses::classify(uint64_t word) {
 AddressClass AddressClasses::in_zone(uint64_t address) const {
   AddressClass found;
   found.range = memory_.range_of(address);
+  if (found.range == kNone) {
+    // Behind everything the zone has handed out there never was memory: a replay that followed such a word would have
+    // faulted while saving.
+    const uint32_t zone = memory_.zone_of(address);
+    if (zone != kNone && address >= memory_.zones()[zone].used_end) {
+      found.pointer_class = PointerClass::padding;
+      return found;
+    }
+  }
   const uint32_t state = found.range == kNone ? 0 : memory_.ranges()[found.range].state;
   if (state != FOUNDRY_RANGE_LIVE && state != FOUNDRY_RANGE_MATERIALIZED) {
     found.finding = FindingKind::dangling;

@@ -17,12 +17,6 @@ namespace {
 // Sentences kept per graph that is left out: the first ones name the cause.
 constexpr size_t kMostSentences = 4;
 
-// Behind everything that a zone has handed out: no memory was ever there.
-bool never_existed(const MemoryState& memory, uint64_t address) {
-  const uint32_t zone = memory.map.zone_of(address);
-  return zone != archive::kNone && address >= memory.map.zones()[zone].used_end;
-}
-
 }  // namespace
 
 std::vector<GraphSummary> summarize(const graph::GraphView& view) {
@@ -72,6 +66,11 @@ Result<std::unique_ptr<Saver>> Saver::create(int device) {
   FOUNDRY_CU(driver, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle);
   FOUNDRY_CU(driver, cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle);
   saver->capability_ = static_cast<uint32_t>(10 * major + minor);
+  for (const foundry_zone_info& zone : process->zones()) {
+    for (const foundry_range& range : process->ranges(zone.slot)) {
+      saver->first_ordinal_ = std::max(saver->first_ordinal_, range.ordinal + 1);
+    }
+  }
   return saver;
 }
 
@@ -108,15 +107,10 @@ std::vector<graph::Anchor> Saver::anchors() const {
   return anchors;
 }
 
-Status Saver::judge(const MemoryState& memory, const graph::AuditResult& audit, bool strict, SaveReport& report) {
+Status Saver::judge(const graph::AuditResult& audit, bool strict, SaveReport& report) {
   graph::GraphTables& tables = snapshotter_.tables();
   std::map<uint32_t, size_t> more;  // graph -> sentences that are not shown
   for (const graph::Finding& finding : audit.findings) {
-    archive::PointerRecord& pointer = tables.pointers[finding.pointer];
-    if (finding.kind == graph::FindingKind::dangling && never_existed(memory, pointer.value)) {
-      pointer.pointer_class = static_cast<uint32_t>(archive::PointerClass::padding);
-      continue;
-    }
     if (strict) return Error{ErrorKind::unsupported, 0, finding.text};
     tables.graphs[finding.graph].flags |= archive::kGraphLeftOut;
     std::vector<std::string>& sentences = report.left_out[std::string(tables.view().text(tables.graphs[finding.graph].name))];
@@ -156,11 +150,8 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
   const graph::GraphTables& tables = snapshotter_.tables();
   std::set<uint32_t> roots;
   const auto left_out = [&](uint32_t graph) { return (tables.graphs[graph].flags & archive::kGraphLeftOut) != 0; };
-  for (const archive::PointerRecord& pointer : audit.pointers) {
-    if (pointer.pointer_class != static_cast<uint32_t>(archive::PointerClass::materialized)) continue;
-    if (left_out(pointer.graph)) continue;
-    const uint32_t range = memory.map.range_of(pointer.value);
-    if (range != archive::kNone) roots.insert(range);
+  for (const graph::Root& root : audit.roots) {
+    if (!left_out(root.graph)) roots.insert(root.range);
   }
   const auto add_root = [&](const TensorInfo& tensor, const std::string& what) -> Status {
     if (tensor.bytes == 0 || tensor.anchor) return success();
@@ -236,7 +227,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   input.memory = &memory.map;
   FOUNDRY_ASSIGN(const graph::AuditResult audit, graph::audit(process_.driver(), input));
   tables.pointers = audit.pointers;
-  FOUNDRY_TRY(judge(memory, audit, strict, report));
+  FOUNDRY_TRY(judge(audit, strict, report));
   report.milliseconds["audit"] = watch.lap();
   FOUNDRY_ASSIGN(const std::vector<uint32_t> reached_ranges, reached(memory, audit, report));
   report.milliseconds["reach"] = watch.lap();

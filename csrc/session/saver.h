@@ -69,7 +69,7 @@ class Saver {
 
   Saver(Process& process, int device, CUcontext context);
   std::vector<graph::Anchor> anchors() const;
-  Status judge(const MemoryState& memory, const graph::AuditResult& audit, bool strict, SaveReport& report);
+  Status judge(const graph::AuditResult& audit, bool strict, SaveReport& report);
   // Leaves out graphs with kernels of images whose module variables could not be read.
   Status judge_images(const std::map<uint32_t, std::string>& unreadable, bool strict, SaveReport& report);
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
@@ -82,6 +82,7 @@ class Saver {
   int device_;
   CUcontext context_;
   uint32_t capability_ = 0;  // 10 * major + minor
+  uint64_t first_ordinal_ = 0;  // of an allocation of this session; LOAD repeats none of those before it
   graph::AbiImages images_;
   graph::Snapshotter snapshotter_;
   TensorBook tensors_;

@@ -72,7 +72,6 @@ TEST(Validate, EveryWrongFieldOfAGraphsFile) {
           {"images", "format", [](G& g) { g.images[0].format = 4; }},
           {"images", "reserved", [](G& g) { g.images[0].reserved = 1; }},
           {"images", "source lies outside", [](G& g) { g.images[0].source.offset = 0xffffff00; }},
-          {"images", "twice", [](G& g) { g.images[1].hash = g.images[0].hash; }},
           {"functions", "name is empty", [](G& g) { g.functions[0].name = {}; }},
           {"functions", "name lies outside", [](G& g) { g.functions[0].name.bytes = 60000; }},
           {"functions", "at most", [](G& g) { g.functions[0].name.bytes = 0xffffffff; }},

@@ -68,6 +68,17 @@ TEST_F(AuditTest, NamesTheNearestAllocationOfADanglingPointer) {
   EXPECT_CONTAINS(result.findings[1].text, "(4.00 KiB in front of allocation 6 (512 B at 0x140000005000 in zone ambient))");
 }
 
+TEST_F(AuditTest, AWordForMemoryThatNeverExistedIsNoPointer) {
+  // Strides of 524288 and 8192 in 32 bits each read as 0x200000080000.
+  const AuditResult result = run({kAmbient + kUsedBytes, kWeights + kUsedBytes + 0x2345, kAmbient + kUsedBytes - 8, 0, 0});
+  ASSERT_EQ(result.pointers.size(), 3u);
+  EXPECT_EQ(class_of(result.pointers[0]), PointerClass::padding);
+  EXPECT_EQ(class_of(result.pointers[1]), PointerClass::padding);
+  EXPECT_EQ(class_of(result.pointers[2]), PointerClass::dangling);
+  ASSERT_EQ(result.findings.size(), 1u);
+  EXPECT_EQ(result.findings[0].pointer, 2u);
+}
+
 TEST_F(AuditTest, ARebuiltRangeNeedsAnAnchor) {
   const AuditResult result = run({kWeights + 0x2000, kWeights + 0x1000, 0, 0, 0});
   EXPECT_EQ(class_of(result.pointers[0]), PointerClass::rebuilt);

@@ -12,6 +12,7 @@
 namespace foundry::graph::testing {
 
 inline constexpr uint64_t kWeights = 0x100000000000, kAmbient = 0x140000000000, kZoneBytes = 0x40000000000;
+inline constexpr uint64_t kUsedBytes = 0x100000;  // what each zone has handed out
 inline constexpr uint32_t kWeightsSlot = 0, kAmbientSlot = 1;
 
 inline foundry_zone_info zone(const char* name, uint32_t slot, uint32_t kind, uint64_t base) {
@@ -21,6 +22,7 @@ inline foundry_zone_info zone(const char* name, uint32_t slot, uint32_t kind, ui
   info.kind = kind;
   info.base = base;
   info.size = kZoneBytes;
+  info.used_end = base + kUsedBytes;
   return info;
 }
 
