@@ -106,3 +106,16 @@ def runner(tmp_path: Path) -> Runner:
 def shared_runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """An archive that the tests of a module share."""
     return Runner(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture(scope="module")
+def saved(shared_runner: Runner, request: pytest.FixtureRequest) -> Done:
+    """SAVE of the module's PROGRAM."""
+    return shared_runner.save(request.module.PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def loaded(shared_runner: Runner, saved: Done, request: pytest.FixtureRequest) -> Done:
+    """LOAD of what `saved` published."""
+    assert saved.code == 0, saved.output
+    return shared_runner.load(request.module.PROGRAM)

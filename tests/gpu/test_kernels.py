@@ -5,23 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
-    from conftest import Done, Runner
+    from conftest import Done
 
 PROGRAM = [str(Path(__file__).parent / "programs" / "kernels.py")]
-
-
-@pytest.fixture(scope="module")
-def saved(shared_runner: Runner) -> Done:
-    return shared_runner.save(PROGRAM)
-
-
-@pytest.fixture(scope="module")
-def loaded(shared_runner: Runner, saved: Done) -> Done:
-    assert saved.code == 0, saved.output
-    return shared_runner.load(PROGRAM)
 
 
 def test_every_graph_is_saved(saved: Done) -> None:

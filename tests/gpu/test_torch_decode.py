@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
-    from conftest import Done, Runner
+    from conftest import Done
 
 PROGRAM = ["-m", "foundry.recipes.torch_decode"]
 GRAPHS = 67
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def saved(shared_runner: Runner) -> Done:
-    return shared_runner.save(PROGRAM)
-
-
-@pytest.fixture(scope="module")
-def loaded(shared_runner: Runner, saved: Done) -> Done:
-    assert saved.code == 0, saved.output
-    return shared_runner.load(PROGRAM)
 
 
 def test_save(saved: Done) -> None:
