@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from foundry.capturing import announced
 from foundry.runtime import GeneratorUse
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Capturer:
             pool = self._native_pool
         kept = graphs_slot is not None
         graph = torch.cuda.CUDAGraph(keep_graph=True) if kept else torch.cuda.CUDAGraph()
-        with _private_workspaces(), _announced():
+        with _private_workspaces(), announced():
             try:
                 # thread_local: background restore threads may call the driver while this one captures.
                 with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
@@ -114,17 +114,3 @@ def _private_workspaces() -> Iterator[None]:
         yield
     finally:
         torch._C._cuda_clearCublasWorkspaces()
-
-
-@contextmanager
-def _announced() -> Iterator[None]:
-    """Frees of zone memory are put off while the stream captures. Without a core loaded there are no zones."""
-    core = sys.modules.get("foundry._core")
-    if core is None:
-        yield
-        return
-    core.capture_delta(1)
-    try:
-        yield
-    finally:
-        core.capture_delta(-1)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from foundry.capturing import announced
 from foundry.errors import unsupported, wrong_state
 from foundry.recipes.mini_engine.arrays import DeviceArray, Storage
 from foundry.recipes.mini_engine.graphs import CapturedGraph, capture
@@ -147,7 +146,7 @@ class MiniRuntime:
         if pool is None:
             source = None if graphs_slot is None else ZoneSegments(graphs_slot)
             pool = self._graph_pools[graphs_slot] = self._device.allocator.create_pool(source)
-        with _announced():
+        with announced():
             return capture(self._device, function, pool, self._capture_stream)
 
     def draw(self, increment: int) -> tuple[int, int]:
@@ -164,17 +163,3 @@ class MiniRuntime:
     def synchronize(self) -> None:
         """Waits for all work of the context."""
         self._device.synchronize()
-
-
-@contextmanager
-def _announced() -> Iterator[None]:
-    """Frees of zone memory are put off while a stream captures. Without a core loaded there are no zones."""
-    core = sys.modules.get("foundry._core")
-    if core is None:
-        yield
-        return
-    core.capture_delta(1)
-    try:
-        yield
-    finally:
-        core.capture_delta(-1)
