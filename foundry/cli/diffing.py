@@ -191,7 +191,7 @@ def _show_side(document: dict[str, Any], side: str, frames: int, line: Any) -> N
     here, before, after = document[side], document[f"{side}_before"], document[f"{side}_next"]
     for label, each in ((f"{name} before", before), (name, here), (f"{name} next", after)):
         if each is None:
-            if each is here:
+            if label == name:
                 line(f"  {label}: nothing")
             continue
         line(f"  {label}: allocation {each['position']}, {size(each['bytes'])} at {each['address']:#x}")
