@@ -64,6 +64,7 @@ Status Saver::write_memory(int directory, const std::string& name, const MemoryS
   for (uint32_t zone = 0; zone < memory.map.zones().size(); ++zone) {
     if (memory.map.zones()[zone].kind != FOUNDRY_ZONE_REBUILT) continue;
     for (const foundry_range& range : memory.allocations[zone]) {
+      if (range.ordinal < first_ordinal_) continue;
       allocations.push_back({range.address, range.bytes, range.ordinal, zone, 0});
     }
   }
