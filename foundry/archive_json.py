@@ -66,7 +66,12 @@ def read(archive: str) -> Manifest:
     """The manifest of the archive directory. Raises FoundryError: io, corrupt, or mismatch for another format."""
     from foundry import _core
 
-    return loads(_core.read_text(archive, NAME), f"{archive}/{NAME}")
+    where = f"{archive}/{NAME}"
+    try:
+        text = _core.read_text(archive, NAME)
+    except UnicodeDecodeError as problem:
+        raise corrupt(f"{where} is not UTF-8 text ({problem}); save the archive anew") from None
+    return loads(text, where)
 
 
 def loads(text: str, where: str) -> Manifest:
