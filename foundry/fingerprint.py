@@ -52,6 +52,7 @@ FIELDS: tuple[Field, ...] = (
     Field("library_version", "information", "core", "version of Foundry"),
     Field("hook_sm_target", "information", "core", "build of the hook, 0 without it"),
     Field("driver_release", "information", "host", "release of the kernel driver"),
+    Field("module_loading", "information", "host", "CUDA_MODULE_LOADING: when the driver loads a kernel's code"),
     Field("python_version", "information", "host", "version of Python"),
     Field("host_name", "information", "host", "name of the machine"),
     Field("created", "information", "host", "time in UTC"),
@@ -149,6 +150,7 @@ def host_fields() -> dict[str, Value]:
     """Fields that only inform."""
     return {
         "driver_release": _driver_release(),
+        "module_loading": os.environ.get("CUDA_MODULE_LOADING") or "default",
         "python_version": platform.python_version(),
         "host_name": socket.gethostname(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
