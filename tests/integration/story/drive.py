@@ -36,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ordinal", type=int, default=0)
     parser.add_argument("--load-threads", type=int, default=1)
     parser.add_argument("--max-length", type=int, default=ModelConfig.max_length)
+    parser.add_argument("--again", action="store_true", help="after a start that failed, another in the same process")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=VALUE")
     return parser.parse_args()
 
@@ -53,23 +54,31 @@ def main() -> int:
     options = arguments()
     results: dict[str, Any] = {"device": os.environ.get("FOUNDRY_SIM_DEVICE", "")}
     config = EngineConfig(model=ModelConfig(max_length=options.max_length), load_threads=options.load_threads)
-    engine = engine_class(options.kind)(
-        simulated.folder(), config, options.archive, options.mode, ordinal=options.ordinal,
-        on_mismatch=options.on_mismatch, strict=options.strict,
-        fields={"max_length": options.max_length, **dict(field.split("=", 1) for field in options.field)},
-    )  # fmt: skip
+
+    def engine_of(kinds: list[str]) -> StoryEngine:
+        fields = {"max_length": options.max_length, **dict(field.split("=", 1) for field in options.field)}
+        return engine_class(kinds)(
+            simulated.folder(), config, options.archive, options.mode, ordinal=options.ordinal,
+            on_mismatch=options.on_mismatch, strict=options.strict, fields=fields,
+        )  # fmt: skip
+
+    engine = engine_of(options.kind)
     before = footprint()
     try:
         engine.start()
     except foundry.FoundryError as problem:
         results["error"] = {"kind": problem.kind, "sentence": str(problem)}
-    except Exception as problem:
+    except BaseException as problem:  # an interrupt, too
         results["error"] = {"kind": type(problem).__name__, "sentence": str(problem)}
     report = engine.session.report
     results |= {"report": dataclasses.asdict(report), "text": str(report), "notes": copy.deepcopy(engine.notes)}
     results["footprint"] = {"before": before, "begun": engine.notes.get("begun"), "after": footprint()}
     serving: MiniEngine = engine
-    if "error" in results:  # the process goes on, without Foundry
+    if "error" in results and options.again:  # the process goes on as if nothing had happened
+        serving = again = engine_of([])
+        again.start()
+        results["again"] = dataclasses.asdict(again.session.report)
+    elif "error" in results:  # ... or without Foundry
         serving = MiniEngine(simulated.folder(), config, options.ordinal)
         serving.start()
     else:

@@ -69,7 +69,7 @@ class StoryEngine(FoundryEngine):
         """After everything was computed."""
 
 
-LIVE = ("mapping", "physical", "reservation", "graph", "exec", "library")
+LIVE = ("mapping", "physical", "reservation", "graph", "exec", "library", "event")
 
 
 def footprint() -> dict[str, Any]:
