@@ -81,8 +81,17 @@ def compare(recorded: Sequence[Tensor], live: Mapping[str, Tensor], mutable: set
         shape = _shape_difference(was, here)
         if shape:
             result.differences.append(f"tensor {was.name!r} {shape} (archive {was.address:#x}, here {here.address:#x})")
-        elif was.nbytes == 0 or was.address == here.address:
+        elif was.nbytes == 0:
             result.in_place.append(was.name)
+        elif was.address == here.address:
+            if _holds(here, was):
+                result.in_place.append(was.name)
+            else:
+                result.differences.append(
+                    f"tensor {was.name!r} is in place, but its memory is {size(here.storage_bytes)} at "
+                    f"{here.storage_address:#x} here and {size(was.storage_bytes)} at {was.storage_address:#x} in the "
+                    "archive: graphs may use all of it"
+                )
         elif was.mutable or was.name in mutable:
             result.differences.append(
                 f"tensor {was.name!r} is mutable and the graphs expect it at {was.address:#x}; here it is at "
@@ -92,6 +101,14 @@ def compare(recorded: Sequence[Tensor], live: Mapping[str, Tensor], mutable: set
             moved[was.name] = was
     _plan_moves(moved, live, result)
     return result
+
+
+def _holds(here: Tensor, was: Tensor) -> bool:
+    """Whether the storage here covers the recorded one: graphs may use more of it than the registered view."""
+    return (
+        here.storage_address <= was.storage_address
+        and here.storage_address + here.storage_bytes >= was.storage_address + was.storage_bytes
+    )
 
 
 def _shape_difference(was: Tensor, here: Tensor) -> str:

@@ -56,6 +56,8 @@ class LoadBackend:
         self._lock = threading.RLock()
         self._requested: dict[str, tuple[Graph, Captured]] = {}
         self._finished = False
+        self._moving = False
+        self._broken = ""
         self._native = False
         self._inventory = list(manifest.inventory)
         with report.step("verify"):
@@ -130,6 +132,8 @@ class LoadBackend:
         """
         with self._lock:
             if self._finished:
+                if self._broken:
+                    raise wrong_state(self._broken)
                 return
             self._finished = True
             try:
@@ -139,8 +143,12 @@ class LoadBackend:
                         self._settle_anchors()
                 finally:
                     journal.finish(self._path, self._inventory, RANK, self._device, self._report)
-                self._loader.pin()
-            except _core.FoundryError as problem:
+            except BaseException as problem:
+                if self._moving or not isinstance(problem, _core.FoundryError):
+                    # Tensors may be half moved: neither restored nor native graphs would be right.
+                    self._broken = f"the session failed while it settled its tensors and cannot replay: {problem}"
+                    self._report.outcome, self._report.reason = "failed", self._broken
+                    raise
                 self._give_up(self._report.reason or str(problem))
                 if self._fail:
                     self._report.outcome = "failed"
@@ -171,12 +179,15 @@ class LoadBackend:
             number = count(len(result.differences), "tensor")
             self._report.reason = f"{number} of {self._path} cannot be where the graphs expect them"
             raise mismatch(f"{self._report.reason}: {'; '.join(result.differences)}")
-        self._reseat(result, live)
-
-    def _reseat(self, result: Comparison, live: dict[str, _core.Tensor]) -> None:
-        # All memory first: nothing has been overwritten yet if there is not enough.
+        # Everything that can be refused comes before the first byte is overwritten.
         for move in result.moves:
             self._loader.claim(move.recorded, move.nbytes)
+        self._loader.pin()
+        self._moving = True
+        self._reseat(result, live)
+        self._moving = False
+
+    def _reseat(self, result: Comparison, live: dict[str, _core.Tensor]) -> None:
         reseat.copy_all(result.moves, reseat.DeviceMemory(self._slots.get(GRAPHS)))
         for move in result.moves:
             aliases = [self._anchors[name].tensor for name in move.names]
@@ -228,7 +239,9 @@ class LoadBackend:
                 if self._fail:
                     raise
                 log.warning("graph %s is captured natively: %s", graph.name, problem)
-                self._report.restored.remove(graph.name)
+                for names in (self._report.restored, self._report.unused):
+                    if graph.name in names:
+                        names.remove(graph.name)
                 self._capture(graph, function, warmup, str(problem))
                 return
             graph.become_restored(

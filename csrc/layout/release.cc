@@ -143,7 +143,7 @@ Status Zones::free(uint64_t address, const FreeRequest& request) {
       range.state = FOUNDRY_RANGE_QUARANTINED;
       range.freed_at = step;
       range.freed_by = thread_id();
-      range.eager = zone->kind == FOUNDRY_ZONE_REBUILT;
+      range.eager = zone->kind == FOUNDRY_ZONE_REBUILT || sealed();
       zone->live_bytes -= range.bytes;
       zone->quarantined_bytes += range.bytes;
       ++zone->frees;

@@ -1,6 +1,7 @@
 #include "csrc/session/image_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -96,9 +97,21 @@ std::string image_name(const foundry_image& image) {
   return format("image %llu (%s)", static_cast<unsigned long long>(image.id), image.entry_point);
 }
 
+// An address of a zone among the words of a variable; 0 if there is none.
+uint64_t zone_address(const std::vector<foundry_zone_info>& zones, std::span<const std::byte> content) {
+  for (size_t at = 0; at + sizeof(uint64_t) <= content.size(); at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, content.data() + at, sizeof word);
+    for (const foundry_zone_info& zone : zones) {
+      if (word >= zone.base && word < zone.used_end) return word;
+    }
+  }
+  return 0;
+}
+
 // Records one variable, with its content where a kernel or the host has changed it.
-Status keep_global(const driver::Driver& driver, const foundry_image& image, uint32_t index,
-                   const Variable& variable, graph::GraphTables& tables) {
+Status keep_global(const driver::Driver& driver, const std::vector<foundry_zone_info>& zones, const foundry_image& image,
+                   uint32_t index, const Variable& variable, graph::GraphTables& tables, ModuleGlobalsReport& report) {
   const auto place = locate(driver, image, variable.symbol);
   if (!place) return success();
   archive::ModuleGlobalRecord record{};
@@ -115,6 +128,11 @@ Status keep_global(const driver::Driver& driver, const foundry_image& image, uin
   std::vector<std::byte> content(record.bytes);
   FOUNDRY_CU(driver, cuMemcpyDtoH, content.data(), record.address, content.size());
   if (!as_initial(variable, content)) {
+    if (const uint64_t address = zone_address(zones, content); address != 0) {
+      report.unreadable[index] = format("module variable %s of %s holds the device address %s; memory that module variables "
+                                        "point to is not kept",
+                                        variable.symbol.c_str(), image_name(image).c_str(), hex(address).c_str());
+    }
     record.content = tables.global_content.size();
     tables.global_content.insert(tables.global_content.end(), content.begin(), content.end());
   }
@@ -152,6 +170,7 @@ Result<ImageStoreReport> store_images(int directory, const Process& process, uin
 Result<ModuleGlobalsReport> read_module_globals(const Process& process, uint32_t capability,
                                                 const std::vector<uint64_t>& image_ids, graph::GraphTables& tables) {
   ModuleGlobalsReport report;
+  const std::vector<foundry_zone_info> zones = process.zones();
   const std::vector<foundry_image> images = process.images();
   for (uint32_t index = 0; index < image_ids.size(); ++index) {
     FOUNDRY_ASSIGN(const foundry_image* image, find(images, image_ids[index]));
@@ -172,7 +191,7 @@ Result<ModuleGlobalsReport> read_module_globals(const Process& process, uint32_t
         continue;
       }
       for (const Variable& variable : variables.value()) {
-        FOUNDRY_TRY(keep_global(process.driver(), *image, index, variable, tables));
+        FOUNDRY_TRY(keep_global(process.driver(), zones, *image, index, variable, tables, report));
       }
     }
   }

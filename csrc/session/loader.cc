@@ -12,6 +12,16 @@ namespace foundry::session {
 
 using archive::Section;
 
+namespace {
+
+std::vector<foundry_range> sorted_by_address(std::vector<foundry_range> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const foundry_range& a, const foundry_range& b) { return a.address < b.address; });
+  return ranges;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Loader>> Loader::create(std::shared_ptr<const ArchiveData> archive, int device) {
   FOUNDRY_ASSIGN(Process * process, Process::get());
   FOUNDRY_ASSIGN(CUcontext context, process->context(device));
@@ -113,6 +123,17 @@ Status Loader::claim(uint64_t address, uint64_t bytes) {
     FOUNDRY_TRY(abi_call([&](foundry_error* error) { return abi.zone_map(slot, record.address, rounded, error); }));
     mapped_.push_back(record.address);
   }
+  // Every byte must have memory now: SAVE may have recorded less than the tensor claims.
+  uint64_t covered = address;
+  for (const foundry_range& range : sorted_by_address(process_.ranges(slot))) {
+    const uint64_t end = range.address + std::max(range.mapped_bytes, range.bytes);
+    if (range.state != FOUNDRY_RANGE_RELEASED && range.address <= covered && end > covered) covered = end;
+  }
+  if (covered < address + bytes) {
+    return Error{ErrorKind::mismatch, 0,
+                 format("%s at %s cannot be placed where it was: the archive has no allocation at %s",
+                        bytes_text(bytes).c_str(), hex(address).c_str(), hex(covered).c_str())};
+  }
   return success();
 }
 
@@ -155,6 +176,9 @@ Status Loader::launch(uint32_t graph, CUstream stream) {
     restorer = restorer_;
   }
   if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its graphs cannot be replayed any more"};
+  // Stream 0 means the null stream of the current context, and a fresh thread has none.
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
   return restorer->launch(graph, stream);
 }
 
@@ -175,7 +199,7 @@ Status Loader::launch_random(uint32_t graph, CUstream stream, uint64_t seed, uin
 Status Loader::pin() {
   const foundry_abi& abi = process_.abi();
   for (const TensorInfo& tensor : read_tensors(archive_->memory())) {
-    if ((tensor.flags & (archive::kConstant | archive::kMutable)) == 0 || tensor.storage_bytes == 0) continue;
+    if ((tensor.flags & (archive::kConstant | archive::kMutable)) == 0 || tensor.bytes == 0) continue;
     if (abi.in_zone(tensor.storage_address, nullptr) == 0) continue;
     FOUNDRY_TRY(abi_call([&](foundry_error* error) {
       return abi.pin(tensor.storage_address, tensor.storage_bytes, 1, error);
@@ -226,7 +250,8 @@ void Loader::close() {
   const auto zones = process_.zones();
   for (const uint32_t slot : std::exchange(slots_, {})) {
     const auto zone = std::find_if(zones.begin(), zones.end(), [&](const auto& z) { return z.slot == slot; });
-    if (zone != zones.end() && zone->live_bytes == 0) abi.zone_close(slot, &error);
+    // Pinned memory of an earlier LOAD may still be in use without being anybody's allocation.
+    if (zone != zones.end() && zone->live_bytes == 0 && zone->mapped_bytes == 0) abi.zone_close(slot, &error);
   }
 }
 

@@ -39,7 +39,9 @@ const foundry_zone_info& MemoryState::zone_of(const foundry_range& range) const 
 }
 
 bool MemoryState::has_content(const foundry_range& range) const {
-  return zone_of(range).kind != FOUNDRY_ZONE_GRAPHS && range.state == FOUNDRY_RANGE_LIVE;
+  // Materialized: an earlier LOAD of this process put it there.
+  const bool present = range.state == FOUNDRY_RANGE_LIVE || range.state == FOUNDRY_RANGE_MATERIALIZED;
+  return zone_of(range).kind != FOUNDRY_ZONE_GRAPHS && present;
 }
 
 Result<MemoryState> read_memory_state(Process& process, int device, std::span<const FrameworkBlock> blocks,

@@ -61,9 +61,10 @@ Status abi_status(int code, const foundry_error& error) {
 
 Result<Process*> Process::get() {
   static std::mutex mutex;
-  static std::unique_ptr<Process> process;
+  // Never destroyed: threads and tensors may use it until the process has ended.
+  static Process* process = nullptr;
   const std::lock_guard lock(mutex);
-  if (process) return process.get();
+  if (process != nullptr) return process;
 
   std::unique_ptr<Process> fresh(new Process);
   const foundry_abi* hook = find_hook();
@@ -83,9 +84,9 @@ Result<Process*> Process::get() {
   }
   const CUresult code = fresh->driver_.cuInit(0);
   if (code != CUDA_SUCCESS) return fresh->driver_.error(code, "cuInit");
-  process = std::move(fresh);
+  process = fresh.release();
   if (g_when_ready != nullptr) g_when_ready(process->abi());
-  return process.get();
+  return process;
 }
 
 void Process::when_ready(void (*call)(const foundry_abi&)) { g_when_ready = call; }

@@ -100,7 +100,7 @@ std::vector<graph::Anchor> Saver::anchors() const {
   std::vector<graph::Anchor> anchors;
   const auto& tensors = tensors_.tensors();
   for (uint32_t index = 0; index < tensors.size(); ++index) {
-    if ((tensors[index].flags & (archive::kConstant | archive::kMutable)) == 0) continue;
+    if ((tensors[index].flags & (archive::kConstant | archive::kMutable)) == 0 || tensors[index].bytes == 0) continue;
     // The storage, not the view: a graph may read any part of what the anchor keeps in place.
     anchors.push_back({tensors[index].storage_address, tensors[index].storage_bytes, index});
   }
@@ -140,6 +140,26 @@ Status Saver::judge_images(const std::map<uint32_t, std::string>& unreadable, bo
       if (strict) return Error{ErrorKind::unsupported, 0, why};
       record.flags |= archive::kGraphLeftOut;
       report.left_out[std::string(view.text(record.name))].push_back(why);
+    }
+  }
+  return success();
+}
+
+Status Saver::judge_outputs(const MemoryState& memory, bool strict, SaveReport& report) {
+  graph::GraphTables& tables = snapshotter_.tables();
+  for (const auto& [graph, outputs] : outputs_) {
+    for (const uint32_t index : outputs.tensors) {
+      const TensorInfo& tensor = tensors_.tensors()[index];
+      if (tensor.bytes == 0 || tensor.anchor) continue;
+      const uint32_t range = memory.map.range_of(tensor.address);
+      if (range == archive::kNone || memory.map.is_materialized(range)) continue;
+      std::string why = format("an output at %s lies in a phase's memory, but the tensor is not registered; register it, so "
+                               "that LOAD can compare where it is",
+                               hex(tensor.address).c_str());
+      if (strict) return Error{ErrorKind::unsupported, 0, why};
+      tables.graphs[graph].flags |= archive::kGraphLeftOut;
+      report.left_out[std::string(tables.view().text(tables.graphs[graph].name))].push_back(std::move(why));
+      break;
     }
   }
   return success();
@@ -228,6 +248,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   FOUNDRY_ASSIGN(const graph::AuditResult audit, graph::audit(process_.driver(), input));
   tables.pointers = audit.pointers;
   FOUNDRY_TRY(judge(audit, strict, report));
+  FOUNDRY_TRY(judge_outputs(memory, strict, report));
   report.milliseconds["audit"] = watch.lap();
   FOUNDRY_ASSIGN(const std::vector<uint32_t> reached_ranges, reached(memory, audit, report));
   report.milliseconds["reach"] = watch.lap();

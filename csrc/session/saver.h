@@ -72,6 +72,8 @@ class Saver {
   Status judge(const graph::AuditResult& audit, bool strict, SaveReport& report);
   // Leaves out graphs with kernels of images whose module variables could not be read.
   Status judge_images(const std::map<uint32_t, std::string>& unreadable, bool strict, SaveReport& report);
+  // Leaves out graphs with outputs in memory that LOAD's code makes anew without anybody having registered it.
+  Status judge_outputs(const MemoryState& memory, bool strict, SaveReport& report);
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
   Status write_graphs(int directory, const std::string& name, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,7 +79,8 @@ class Capturer:
             pool = self._native_pool
         kept = graphs_slot is not None
         graph = torch.cuda.CUDAGraph(keep_graph=True) if kept else torch.cuda.CUDAGraph()
-        with _private_workspaces(), announced():
+        # A native capture is PyTorch's business alone: graphs that others captured may use the workspaces of today.
+        with _private_workspaces() if kept else nullcontext(), announced():
             try:
                 # thread_local: background restore threads may call the driver while this one captures.
                 with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):

@@ -24,7 +24,7 @@ class TorchRuntime:
     def __init__(self) -> None:
         self._device: int | None = None
         self._zone_pools: ZonePools | None = None
-        self._capturer: Capturer | None = None
+        self._capturers: dict[int, Capturer] = {}
         # Storages whose tensors were re-seated: their memory holds other anchors now.
         self._retired: list[torch.UntypedStorage] = []
 
@@ -33,6 +33,7 @@ class TorchRuntime:
         problem = settings.problem()
         if problem is not None:
             raise unsupported(problem)
+        self._device = None  # PyTorch's current device may be another one than in an earlier session
         return self._index()
 
     def _index(self) -> int:
@@ -94,11 +95,14 @@ class TorchRuntime:
         from foundry.torch import tensors
 
         storage = tensors.over_memory(new_address, nbytes, self._index(), owner)
-        for tensor in aliases:
-            old = tensor.untyped_storage()
-            if old.data_ptr() != old_address:
-                raise unsupported(f"a tensor to re-seat from {old_address:#x} is at {old.data_ptr():#x} meanwhile")
-            self._retired.append(old)
+        # Tied weights are one tensor under several names.
+        distinct = list({id(tensor): tensor for tensor in aliases}.values())
+        for tensor in distinct:
+            found = tensor.untyped_storage().data_ptr()
+            if found != old_address:
+                raise unsupported(f"a tensor to re-seat from {old_address:#x} is at {found:#x} meanwhile")
+        for tensor in distinct:
+            self._retired.append(tensor.untyped_storage())
             tensors.point_to(tensor, storage)
 
     def blocks(self) -> list[tuple[int, int, bool]]:
@@ -117,9 +121,10 @@ class TorchRuntime:
 
     def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> TorchGraph:
         """See capture.Capturer."""
-        if self._capturer is None:
-            self._capturer = Capturer(self._index(), self._pools)
-        return self._capturer.capture(function, warmup, graphs_slot)
+        device = self._index()
+        if device not in self._capturers:
+            self._capturers[device] = Capturer(device, self._pools)
+        return self._capturers[device].capture(function, warmup, graphs_slot)
 
     def draw(self, increment: int) -> tuple[int, int]:
         """Seed and offset of the device's default generator; then advances it."""

@@ -334,3 +334,54 @@ def test_failing_claim_leaves_weights_alone(world: World, monkeypatch: pytest.Mo
     engine = world.load(order=("w1", "w0"))
     native_because(engine, "no device memory for re-seating")
     assert len(SIZES) == len(engine.graphs)
+
+
+@pytest.mark.parametrize("problem", [foundry.FoundryError("refused late"), RuntimeError("out of memory")])
+def test_a_move_that_fails_half_way_never_goes_native(
+    world: World, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """Weights may be overwritten by then: every way on would compute with the wrong ones."""
+    world.save()
+    seen: list[Engine] = []
+
+    def fail(*arguments: Any) -> None:
+        raise problem
+
+    with pytest.raises(type(problem), match=str(problem)):
+        world.load(
+            order=("w1", "w0"),
+            before=lambda e: (seen.append(e), monkeypatch.setattr(e.framework, "reseat", fail))[0],
+        )
+    engine = seen[0]
+    assert engine.session.report.outcome == "failed"
+    with pytest.raises(foundry.FoundryError, match="cannot replay"):
+        engine.graphs[8].replay()
+    # Tensors that point to moved memory still have it.
+    assert len(fake_core.process.open_loaders) == 1
+
+
+def test_an_error_that_is_not_ours_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anchors were never compared: no restored graph may be handed out."""
+    world.save()
+    seen: list[Engine] = []
+
+    def fail() -> None:
+        raise RuntimeError("the driver is gone")
+
+    with pytest.raises(RuntimeError, match="the driver is gone"):
+        world.load(
+            before=lambda e: (seen.append(e), monkeypatch.setattr(e.framework, "synchronize", fail))[0],
+        )
+    with pytest.raises(foundry.FoundryError, match="cannot replay"):
+        seen[0].graphs[8].replay()
+
+
+def test_a_view_of_less_memory_is_not_in_place() -> None:
+    """Graphs may use all of the storage that SAVE vouched for."""
+
+    def tensor(storage_bytes: int) -> fake_core.Tensor:
+        return fake_core.Tensor("rows", "uint8", 1, 0x1000, [8], [1], 0x1000, storage_bytes, mutable=True)
+
+    result = compare([tensor(512)], {"rows": tensor(8)}, {"rows"})
+    assert result.in_place == [] and "graphs may use all of it" in result.differences[0]
+    assert compare([tensor(512)], {"rows": tensor(512)}, {"rows"}).in_place == ["rows"]

@@ -59,6 +59,16 @@ def test_a_graph_that_cannot_be_restored_falls_back_alone(world: World, caplog: 
     assert "decode/16 is captured natively" in caplog.text
 
 
+def test_a_graph_asked_for_late_falls_back_too(world: World) -> None:
+    world.save()
+    engine = world.load(before=lambda engine: fake_core.process.broken.add("decode/32"), sizes=(8, 16))
+    engine.graphs[8].replay()
+    late = engine.session.graph("decode/32", lambda: engine.framework.add(engine.x[:32], engine.x[:32]))
+    late.replay()
+    assert late.source == "native"
+    assert "decode/32" in engine.session.report.fell_back
+
+
 def test_a_graph_that_cannot_be_restored_raises_with_fail(world: World) -> None:
     world.save()
     engine = world.load(

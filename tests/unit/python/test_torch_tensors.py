@@ -187,3 +187,15 @@ def test_session_without_a_gpu_says_so(world: World) -> None:
     fake_core.new_process()
     with foundry.session(world.archive, "load") as s:
         assert "sees no CUDA device" in s.report.reason
+
+
+def test_tied_weights_are_re_seated_once(cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One Parameter registered under two names is one tensor to point elsewhere."""
+    from foundry.torch import torch_runtime
+
+    runtime = torch_runtime.TorchRuntime()
+    monkeypatch.setattr(runtime, "_index", lambda: 0)
+    weight = torch.nn.Parameter(torch.arange(4.0), requires_grad=False)
+    copy = torch.arange(4.0)
+    runtime.reseat([weight, weight], weight.data_ptr(), copy.data_ptr(), 16, object())
+    assert weight.data_ptr() == copy.data_ptr() and torch.equal(weight, copy)
