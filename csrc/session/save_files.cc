@@ -93,7 +93,12 @@ Status Saver::write_memory(int directory, const std::string& name, const MemoryS
 }
 
 Status Saver::write_journal(int directory, const std::string& name, const MemoryState& memory, SaveReport& report) {
-  const JournalTables journal = collect_journal(process_, memory.map.zones());
+  JournalTables journal = collect_journal(process_, memory.map.zones());
+  // LOAD repeats what this session allocated in its phases and nothing of a session before it.
+  std::erase_if(journal.events, [&](const archive::JournalRecord& event) {
+    return event.ordinal < first_ordinal_ && event.zone != archive::kNone &&
+           memory.map.zones()[event.zone].kind == FOUNDRY_ZONE_REBUILT;
+  });
   FOUNDRY_ASSIGN(const archive::WrittenFile written, journal.write(directory, name));
   report.bytes_by_file[name] = written.bytes;
   return success();
