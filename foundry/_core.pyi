@@ -193,8 +193,45 @@ class Saver:
     def set_blocks(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
         """What the framework's allocator says of its segments: (address, bytes, active)."""
 
+    def examine(self) -> list[tuple[int, str]]:
+        """Audits; nothing can be added afterwards. Graphs (index, name) that are in doubt: some words of their nodes
+        point to freed memory, or only look so. What settle() does not clear is left out."""
+
+    def settle(self, graph: int, refusal: str) -> None:
+        """refusal: why the words may be pointers; empty: they are padding."""
+
+    def keep_state(self) -> None:
+        """Keeps, once, what replays change: mutable tensors, materialized content, module variables. After examine()."""
+
+    def restore_state(self) -> None: ...
+    def fingerprint(self, graph: int) -> str:
+        """Of the graph's outputs and the kept mutable tensors now; empty if there are neither."""
+
+    def expose(self, graph: int) -> None:
+        """Before a graph in doubt is replayed: maps and keeps the freed memory that it may point to, until heal()."""
+
+    def poison(self, pattern: int) -> None:
+        """Fills that memory; pattern is below POISON_PATTERNS."""
+
+    def untouched(self) -> bool:
+        """Whether that memory still holds the pattern."""
+
+    def heal(self) -> None:
+        """Brings back what poison() overwrote, unmaps what expose() mapped; nothing to do is no error."""
+
+    def prepare_golden(self) -> None:
+        """restore_state(), and a filling for mutable memory that is too large to be stored."""
+
+    def observe_golden(self, graph: int, seed: int, offset: int) -> None:
+        """The graph has just been replayed: the first call for it begins its golden run, further ones measure the spread."""
+
+    def write_golden(self, staging: Staging, rank: int) -> int:
+        """After write(). Brings the kept state back; returns the bytes of mutable memory that are zero now instead."""
+
     def write(self, staging: Staging, rank: int, strict: bool) -> SaveReport:
         """Audits, finds what to materialize, writes images/ and rank_<n>/. strict: any finding is an error."""
+
+POISON_PATTERNS: int
 
 def describe_files(staging_path: str) -> list[tuple[str, int, str]]:
     """(relative name, bytes, identity hash) of every file; for foundry.json's inventory."""
@@ -294,6 +331,45 @@ class Loader:
 
     def stats(self) -> LoadStats: ...
     def close(self) -> None: ...
+
+class GoldenRun:
+    """What a graph computed natively, as the archive has it."""
+
+    index: int
+    graph: int
+    name: str
+    replays: int  # native ones that were compared
+    seed: int
+    offset: int
+
+def golden_runs(archive: Archive, rank: int, inventory: Sequence[tuple[str, int, str]]) -> list[GoldenRun]:
+    """Reads and checks golden.fdry."""
+
+class GoldenVerdict:
+    """How one output compares."""
+
+    verdict: str  # "equal" | "within spread" | "differs" | "not comparable"
+    difference: float  # largest absolute one, where the comparison is by spread
+    spread: float  # largest between native replays
+    dtype: str
+    bytes: int
+
+class GoldenCheck:
+    """Compares restored graphs with their golden runs: begin, per run prepare, (launch), compare, at last end."""
+
+    def __init__(
+        self, loader: Loader, archive: Archive, rank: int, inventory: Sequence[tuple[str, int, str]]
+    ) -> None: ...
+    runs: list[GoldenRun]
+    def begin(self) -> int:
+        """Keeps what the runs change; returns the bytes of mutable memory that end() leaves as zeros instead."""
+
+    def prepare(self) -> None:
+        """Memory as it was before the golden runs."""
+
+    def compare(self, run: int) -> list[GoldenVerdict]: ...
+    def end(self) -> None:
+        """Everything as before begin(), materialized memory as the archive has it."""
 
 # ---- journals
 

@@ -48,6 +48,8 @@ def session(
     on_mismatch: str | None = None,
     strict: bool = False,
     fingerprint: Mapping[str, object] | None = None,
+    golden: bool = False,
+    verify: bool | None = None,
 ) -> Session:
     """A session to enter with `with`.
 
@@ -59,10 +61,13 @@ def session(
         FOUNDRY_ON_MISMATCH, else "fallback".
     strict: on SAVE any finding of the pointer audit, and any graph that cannot be saved, raises.
     fingerprint: fields of yours that must be equal on SAVE and LOAD (model, quantization, flags, ...).
+    golden: on SAVE record golden runs of all graphs: what each computes from its inputs as they are at the end.
+    verify: on LOAD replay golden runs before anything else does, and capture natively what computes something else;
+        None takes FOUNDRY_VERIFY (0 or 1), else no.
 
     Raises ValueError for arguments that make no sense.
     """
-    return Session(path, mode, runtime, on_mismatch, strict, fingerprint)
+    return Session(path, mode, runtime, on_mismatch, strict, fingerprint, golden, verify)
 
 
 class Session:
@@ -76,12 +81,17 @@ class Session:
         on_mismatch: str | None,
         strict: bool,
         fingerprint: Mapping[str, object] | None,
+        golden: bool,
+        verify: bool | None,
     ) -> None:
         self._mode = modes.chosen_mode(mode)
         self._path = "" if self._mode == "off" else modes.chosen_path(path)
         self._fail = modes.chosen_reaction(on_mismatch) == "fail"
         self._strict = strict
         self._extra = fingerprint
+        self._all_golden = golden
+        self._golden: set[str] = set()
+        self._verify = modes.chosen_verify(verify)
         self._given_runtime = runtime
         self._anchors = Anchors()
         self._exports = Exports()
@@ -141,12 +151,17 @@ class Session:
         """
         return self._exports.get(self._entered(), name)
 
-    def graph(self, name: str, function: Callable[[], Any], warmup: int = 2) -> Graph:
+    def graph(self, name: str, function: Callable[[], Any], warmup: int = 2, golden: bool = False) -> Graph:
         """The graph of `function`, a call without arguments that reads registered tensors and returns outputs.
 
         SAVE and native: runs it `warmup` times, then captures it; SAVE also replays it once. LOAD: returns at once and
         does not call it.
+
+        golden: SAVE records what the graph computes from its inputs as they are at the end of the block. That takes a
+        few replays and overwrites caches (see docs/operations.md).
         """
+        if golden or self._all_golden:
+            self._golden.add(name)
         return self._entered().graph(name, function, warmup)
 
     def finish(self) -> None:
@@ -200,6 +215,8 @@ class Session:
 
     def _leave(self) -> None:
         global _active
+        if os.environ.get(modes.VERIFY_REPORT_VARIABLE):
+            self.report.write_verdicts(os.environ[modes.VERIFY_REPORT_VARIABLE])
         with _active_lock:
             if _active is self:
                 _active = None
@@ -264,6 +281,7 @@ class Session:
             here,
             self._anchors,
             self._exports,
+            self._golden,
             self.report,
             self._strict,
             self._mode == "auto",
@@ -277,7 +295,9 @@ class Session:
 
         assert decision.manifest is not None  # it was compared
         self.report.warnings += _core.archive_warnings(decision.path)
-        backend = LoadBackend(decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail)
+        backend = LoadBackend(
+            decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail, self._verify
+        )
         self.report.outcome = "loading"
         return backend
 

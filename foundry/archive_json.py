@@ -11,6 +11,7 @@ from foundry.errors import corrupt, mismatch
 from foundry.fingerprint import RULES, Fingerprint, Value
 
 NAME = "foundry.json"
+GOLDEN = "rank_0/golden.fdry"
 
 # More than any real archive has; a hand-made file cannot make a reader allocate without bound.
 MAX_FILES = 1 << 20

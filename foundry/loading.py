@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, journal, native, reseat
+from foundry import _core, journal, native, reseat, verifying
 from foundry.anchors import Anchor, Anchors, Comparison, compare
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
@@ -44,6 +44,7 @@ class LoadBackend:
         anchors: Anchors,
         report: Report,
         fail: bool,
+        verify: bool = False,
     ) -> None:
         self._path = path
         self._runtime = runtime
@@ -51,6 +52,7 @@ class LoadBackend:
         self._anchors = anchors
         self._report = report
         self._fail = fail
+        self._verify = verify
         self._phases = PhaseStack(runtime)
         # Guards `_requested`, `_finished` and `_native`; taken by whoever uses a handle first.
         self._lock = threading.RLock()
@@ -59,6 +61,7 @@ class LoadBackend:
         self._moving = False
         self._broken = ""
         self._native = False
+        self._refused: dict[str, str] = {}  # graphs of the archive that are not used, and why
         self._inventory = list(manifest.inventory)
         with report.step("verify"):
             self._archive = _core.Archive(path, RANK, self._inventory)
@@ -76,6 +79,8 @@ class LoadBackend:
                 self._loader.map()
             with report.step("start"):
                 self._loader.start([graph.index for graph in self._graphs.values()])
+            # Now: a damaged file must be known before tensors are moved.
+            self._golden = verifying.open_golden(self._loader, self._archive, self._inventory) if verify else None
         except BaseException:
             self._loader.close()
             _core.seal(True)
@@ -158,12 +163,41 @@ class LoadBackend:
                 return
             finally:
                 _core.seal(True)
+            self._check_golden()
             self._report.outcome = "restored"
             self._report.restored = [name for name in self._requested if name in self._graphs]
             self._report.unused = [name for name in self._graphs if name not in self._requested]
             self._report.warnings += _core.diagnoses()
             self._take_stats()
             self._capture_missing([name for name in self._requested if name not in self._graphs])
+
+    def _check_golden(self) -> None:
+        """Before anything is replayed; graphs that compute something else are captured natively."""
+        if not self._verify:
+            return
+        if self._golden is None:
+            self._report.warnings.append("the archive has no golden runs: save it with golden=True")
+            return
+        try:
+            with self._report.step("verify golden"):
+                verdicts, notes = verifying.check(self._golden, self._archive, self._loader, self._runtime)
+            self._report.verdicts = verdicts
+            self._report.warnings += notes
+            wrong = [verdict for verdict in verdicts if verdict.verdict == "differs"]
+            if wrong and self._fail:
+                raise mismatch(
+                    f"graph {wrong[0].graph} of {self._path} does not compute what it did: {wrong[0].detail}"
+                )
+        except BaseException as problem:
+            # Tensors were moved already: there is no way back to native graphs.
+            self._broken = f"the session failed while it checked golden runs and cannot replay: {problem}"
+            self._report.outcome, self._report.reason = "failed", self._broken
+            raise
+        finally:
+            self._golden = None
+        for verdict in wrong:
+            del self._graphs[verdict.graph]
+            self._refused[verdict.graph] = f"it does not compute what it did on SAVE: {verdict.detail}"
 
     def _settle_anchors(self) -> None:
         self._runtime.synchronize()
@@ -208,7 +242,7 @@ class LoadBackend:
             graph, (function, warmup) = self._requested[name]
             if not self._native and name in self._graphs:
                 continue
-            reason = self._report.reason if self._native else "the archive does not have it"
+            reason = self._report.reason if self._native else self._refused.get(name, "the archive does not have it")
             if not self._native:
                 log.warning("graph %s is captured natively: %s", name, reason)
             self._capture(graph, function, warmup, reason)

@@ -21,6 +21,8 @@ MODES: tuple[Mode, ...] = ("auto", "save", "load", "off")
 MODE_VARIABLE = "FOUNDRY_MODE"
 ARCHIVE_VARIABLE = "FOUNDRY_ARCHIVE"
 MISMATCH_VARIABLE = "FOUNDRY_ON_MISMATCH"
+VERIFY_VARIABLE = "FOUNDRY_VERIFY"
+VERIFY_REPORT_VARIABLE = "FOUNDRY_VERIFY_REPORT"
 LAUNCHER = "foundry run --save -- python ..."
 
 
@@ -58,6 +60,16 @@ def chosen_reaction(on_mismatch: str | None) -> OnMismatch:
     if found not in ("fallback", "fail"):
         raise ValueError(f"on_mismatch is {found!r}, not 'fallback' or 'fail'")
     return cast(OnMismatch, found)
+
+
+def chosen_verify(verify: bool | None) -> bool:
+    """`verify`, or for None the environment's, or no. Raises ValueError for a value that is neither 0 nor 1."""
+    if verify is not None:
+        return verify
+    found = os.environ.get(VERIFY_VARIABLE) or "0"
+    if found not in ("0", "1"):
+        raise ValueError(f"{VERIFY_VARIABLE} is {found!r}, not 0 or 1")
+    return found == "1"
 
 
 def hook_present() -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from foundry.fingerprint import Mismatch, mismatch_table
 from foundry.text import count, size, some, table
@@ -19,6 +21,18 @@ class Reseated:
     landed: int
     recorded: int
     nbytes: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a restored graph compares with its golden run.
+
+    verdict: "equal", "within spread", "differs", "not comparable" (native replays differ without bounds), "not restored".
+    """
+
+    graph: str
+    verdict: str
+    detail: str
 
 
 @dataclass
@@ -41,6 +55,8 @@ class Report:
     fell_back: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, list[str]] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)
+    golden: list[str] = field(default_factory=list)  # SAVE: graphs with a golden run
+    verdicts: list[Verdict] = field(default_factory=list)  # LOAD with verify
     unused: list[str] = field(default_factory=list)
     anchors_in_place: int = 0
     reseated: list[Reseated] = field(default_factory=list)
@@ -64,6 +80,18 @@ class Report:
         finally:
             self.milliseconds[name] = self.milliseconds.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
+    def write_verdicts(self, path: str) -> None:
+        """For `foundry verify -- COMMAND`: what the session did and what golden runs showed, as JSON."""
+        document = {
+            "archive": os.path.abspath(self.archive) if self.archive else "",
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "warnings": self.warnings,
+        }
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+
     def __str__(self) -> str:
         lines = [f"Foundry: {self._headline()}"]
         if self.mismatches:
@@ -77,6 +105,7 @@ class Report:
         if self.outcome != "native":  # then the headline says it for all of them
             lines += [f"captured natively: {name}: {reason}" for name, reason in self.fell_back.items()]
         lines += [f"left out of the archive: {name}: {' '.join(why)}" for name, why in self.left_out.items()]
+        lines += [f"golden run of {v.graph}: {v.verdict}{v.detail and f': {v.detail}'}" for v in self.verdicts]
         if self.extra_anchors:
             lines.append(f"registered here but not on SAVE: {some(self.extra_anchors)}")
         if self.unused:

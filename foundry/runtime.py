@@ -93,6 +93,9 @@ class Runtime(Protocol):
     def draw(self, increment: int) -> tuple[int, int]:
         """Seed and offset of the default generator now; then advances its offset by `increment`."""
 
+    def set_generator(self, seed: int, offset: int) -> None:
+        """Puts the default generator into a state that `draw` returned."""
+
     def current_stream(self) -> int: ...
 
     def synchronize(self) -> None: ...

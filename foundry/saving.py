@@ -11,6 +11,8 @@ from foundry import _core, archive_json, outputs
 from foundry.errors import invalid, unsupported, wrong_state
 from foundry.graphs import Graph
 from foundry.phases import PhaseStack
+from foundry.replays import Replays
+from foundry.text import size
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
@@ -38,6 +40,7 @@ class SaveBackend:
         fingerprint: Fingerprint,
         anchors: Anchors,
         exports: Exports,
+        golden: set[str],
         report: Report,
         strict: bool,
         keep_going: bool,
@@ -48,12 +51,14 @@ class SaveBackend:
         self._fingerprint = fingerprint
         self._anchors = anchors
         self._exports = exports
+        self._golden = golden
         self._report = report
         self._strict = strict
         self._keep_going = keep_going
         self._phases = PhaseStack(runtime)
         self._slots: dict[str, tuple[int, str]] = {}
         self._recorded: list[tuple[int, outputs.Encoded]] = []
+        self._native: dict[int, NativeGraph] = {}
         self._names: set[str] = set()
         self._over = False
         try:
@@ -158,6 +163,7 @@ class SaveBackend:
         if use is not None:
             self._saver.set_generator(index, use.increment, use.seed, use.offset)
         self._recorded.append((index, encoded))
+        self._native[index] = native
 
     @contextmanager
     def _one_graph(self, name: str) -> Iterator[None]:
@@ -195,10 +201,22 @@ class SaveBackend:
                 numbers = [self._add_output(tensor) for tensor in encoded.tensors]
                 self._saver.set_outputs(index, encoded.dumps(numbers), numbers)
             self._saver.set_blocks(self._runtime.blocks())
+        replays = Replays(self._saver, self._runtime)
+        with report.step("examine"):
+            doubts = self._saver.examine()
+        if doubts:
+            with report.step("prove padding"):
+                for index, _ in doubts:
+                    self._saver.settle(index, replays.prove_padding(index, self._native[index]))
         staging = _core.Staging(self._path)
         try:
+            if self._golden:
+                self._saver.keep_state()
             with report.step("write"):
                 saved = self._saver.write(staging, RANK, self._strict)
+            if self._golden:
+                with report.step("golden runs"):
+                    self._record_golden(saved, staging, replays)
             with report.step("publish"):
                 staging.write_text(archive_json.NAME, self._manifest(saved, staging.path).dumps())
                 report.warnings += staging.publish()
@@ -206,6 +224,25 @@ class SaveBackend:
             staging.discard()
             raise
         report.outcome = "saved"
+
+    def _record_golden(self, saved: _core.SaveReport, staging: _core.Staging, replays: Replays) -> None:
+        """Replays the graphs that are published; what cannot be replayed has no golden run."""
+        report = self._report
+        for graph in saved.graphs:
+            if graph.name not in self._golden or graph.name in report.left_out:
+                continue
+            try:
+                replays.golden(graph.index, self._native[graph.index])
+            except (_core.FoundryError, RuntimeError) as problem:
+                report.warnings.append(f"there is no golden run of graph {graph.name}: {problem}")
+            else:
+                report.golden.append(graph.name)
+        if report.golden:
+            lost = self._saver.write_golden(staging, RANK)
+            if lost:
+                report.warnings.append(
+                    f"golden runs overwrote {size(lost)} of mutable tensors, too much to be kept meanwhile: they hold zeros"
+                )
 
     def _add_output(self, tensor: Any) -> int:
         return self._saver.add_tensor(_as(self._runtime.describe(tensor), output=True))
@@ -242,6 +279,7 @@ class SaveBackend:
     def _end(self) -> None:
         self._over = True
         self._recorded.clear()
+        self._native.clear()
         try:
             self._phases.end_all()
         finally:

@@ -101,7 +101,8 @@ Status validate(const File& file) try {
       validate_journal(file);
       break;
     case FileKind::golden:
-      break;  // has no sections yet, which the reader has checked
+      validate_golden(file);
+      break;
   }
   return success();
 } catch (Damage& damage) {

@@ -74,5 +74,6 @@ class Checker {
 void validate_graphs(const File& file);
 void validate_memory(const File& file);
 void validate_journal(const File& file);
+void validate_golden(const File& file);
 
 }  // namespace foundry::archive

@@ -64,6 +64,7 @@ Error damaged(size_t record, const std::string& why) {
 struct ContentWriter::State {
   FileWriter* file;
   ContentOptions options;
+  ContentSections sections;
   ContentStatistics statistics;
   std::vector<Placed> placed;
   std::vector<Unit> units;         // written ones; the pending unit has the index units.size()
@@ -184,13 +185,15 @@ ContentWriter::ContentWriter(ContentWriter&&) noexcept = default;
 ContentWriter& ContentWriter::operator=(ContentWriter&&) noexcept = default;
 ContentWriter::~ContentWriter() = default;
 
-Result<ContentWriter> ContentWriter::create(FileWriter& file, const ContentOptions& options) {
+Result<ContentWriter> ContentWriter::create(FileWriter& file, const ContentOptions& options,
+                                           const ContentSections& sections) {
   auto state = std::make_unique<State>();
   state->file = &file;
   state->options = options;
+  state->sections = sections;
   if (!state->compressor) return Error{ErrorKind::out_of_memory, 0, "There is no host memory for compressing."};
   state->pending.reserve(kContentUnitBytes);
-  FOUNDRY_TRY(file.begin(Section::content));
+  FOUNDRY_TRY(file.begin(sections.content));
   return ContentWriter(std::move(state));
 }
 
@@ -232,7 +235,7 @@ Result<ContentStatistics> ContentWriter::finish() {
   for (const Unit& unit : state.units) state.statistics.stored_bytes += unit.stored_bytes;
   state.statistics.records = records.size();
   state.statistics.units = state.units.size();
-  FOUNDRY_TRY(state.file->put<Section::content_blocks>(records));
+  FOUNDRY_TRY(state.file->put_raw(state.sections.blocks, std::as_bytes(std::span(records))));
   return state.statistics;
 }
 

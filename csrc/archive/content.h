@@ -24,18 +24,25 @@ struct ContentOptions {
   double least_saving = 0.10;
 };
 
+// Where content goes: a blob, and the records of its places.
+struct ContentSections {
+  Section content = Section::content;
+  Section blocks = Section::content_blocks;
+};
+
 struct ContentStatistics {
   uint64_t bytes_seen = 0, zero_bytes = 0, equal_bytes = 0;
   uint64_t stored_bytes = 0;  // in the content section
   uint64_t records = 0, units = 0;
 };
 
-// Fills the sections `content` and `content_blocks` of a memory file.
+// Fills the sections `content` and `content_blocks` of a memory file, or another pair.
 class ContentWriter {
  public:
   // Begins the writer's content section; nothing else can be written to the file until finish(). `file` must outlive
   // this.
-  static Result<ContentWriter> create(FileWriter& file, const ContentOptions& options = {});
+  static Result<ContentWriter> create(FileWriter& file, const ContentOptions& options = {},
+                                      const ContentSections& sections = {});
   ContentWriter(ContentWriter&&) noexcept;
   ContentWriter& operator=(ContentWriter&&) noexcept;
   ~ContentWriter();

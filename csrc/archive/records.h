@@ -227,6 +227,38 @@ struct TensorRecord {
   uint32_t item_bytes;
 };
 
+// ---- golden.fdry
+
+enum class Comparison : uint32_t {
+  bitwise = 1,  // native replays were equal
+  spread = 2,   // they differed by at most `spread`
+  none = 3,     // they differed in a way that no number bounds, or the output is too large to keep
+};
+
+struct GoldenRunRecord {
+  StringRef name;  // of the graph
+  uint32_t graph;  // index into `graphs` (graphs.fdry)
+  uint32_t first_output, output_count;
+  uint32_t replays;       // native ones that were compared
+  uint64_t seed, offset;  // of the generator before the replay; 0 where the graph draws no numbers
+};
+
+struct GoldenOutputRecord {
+  Hash128 hash;    // xxh3-128 of the elements in order of their indices, without the gaps of strides
+  uint64_t bytes;  // of the elements
+  uint64_t spread;  // bits of a double: largest difference between native replays
+  uint64_t values;  // comparison by spread: offset of the elements in `golden_values`, else 0
+  uint32_t tensor;  // index into `tensors` (memory.fdry)
+  uint32_t comparison;  // Comparison
+};
+
+// What mutable tensors hold before a golden run.
+struct GoldenInputRecord {
+  uint64_t address, bytes;
+  uint32_t fill;  // byte to fill with, or kNone: content in `golden_blocks`, zero where they have none
+  uint32_t reserved;
+};
+
 // ---- journal.fdry
 
 struct JournalRecord {
@@ -291,6 +323,13 @@ struct PythonFrameRecord {
   X(storages, 70, 1, memory, StorageRecord, 1ull << 22)                     \
   X(tensors, 71, 1, memory, TensorRecord, 1ull << 22)                       \
   X(dims, 72, 1, memory, int64_t, 1ull << 25)                               \
+  X(golden_strings, 192, 1, golden, blob, 1ull << 28)                       \
+  X(golden_runs, 193, 1, golden, GoldenRunRecord, 1ull << 20)               \
+  X(golden_outputs, 194, 1, golden, GoldenOutputRecord, 1ull << 22)         \
+  X(golden_values, 195, 1, golden, blob, 1ull << 34)                        \
+  X(golden_inputs, 196, 1, golden, GoldenInputRecord, 1ull << 20)           \
+  X(golden_blocks, 197, 1, golden, ContentRecord, 1ull << 20)               \
+  X(golden_content, 198, 1, golden, blob, 1ull << 34)                       \
   X(journal_strings, 128, 1, journal, blob, 1ull << 28)                     \
   X(journal_zones, 129, 1, journal, ZoneRecord, 64)                         \
   X(journal, 130, 1, journal, JournalRecord, 1ull << 26)                    \

@@ -94,7 +94,7 @@ constexpr const SectionInfo* strings_section(FileKind kind) {
     case FileKind::journal:
       return find_section(static_cast<uint32_t>(Section::journal_strings));
     case FileKind::golden:
-      return nullptr;
+      return find_section(static_cast<uint32_t>(Section::golden_strings));
   }
   return nullptr;
 }

@@ -15,6 +15,9 @@ Status validate(const File& file);
 // archive knows.
 Status validate_pair(const File& graphs, const File& memory);
 
+// Same for golden runs: their graphs and outputs exist, and their inputs are memory of mutable tensors.
+Status validate_golden_with(const File& golden, const File& graphs, const File& memory);
+
 // Bounds that validation enforces beside the table's limits.
 inline constexpr uint64_t kLowestZoneAddress = 1ull << 32;
 inline constexpr uint64_t kHighestZoneAddress = 1ull << 47;  // user addresses of x86-64

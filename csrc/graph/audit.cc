@@ -20,7 +20,7 @@ class Audit {
         view_(input.graphs),
         classes_(driver, input),
         holders_(holders_of(input.graphs)),
-        listed_(input.graphs.graphs.size(), 0) {}
+        worded_(input.graphs.graphs.size(), 0) {}
 
   Result<AuditResult> run() {
     for (uint32_t graph = 0; graph < view_.graphs.size(); ++graph) {
@@ -102,13 +102,12 @@ class Audit {
     if (found->range != kNone) reach(found->range);
     if (!found->finding) return success();
     const uint32_t captured = holders_[graph_].graph;
-    if (listed_[captured]++ >= kMostFindingsPerGraph) {
-      ++result_.findings_not_listed;
-      return success();
-    }
     const auto index = static_cast<uint32_t>(result_.pointers.size() - 1);
-    result_.findings.push_back(
-        {*found->finding, captured, index, finding_text(input_, holders_, result_.pointers[index], *found->finding)});
+    Finding finding{*found->finding, captured, index, {}};
+    if (worded_[captured]++ < kMostTextsPerGraph) {
+      finding.text = finding_text(input_, holders_, result_.pointers[index], finding.kind);
+    }
+    result_.findings.push_back(std::move(finding));
     return success();
   }
 
@@ -116,7 +115,7 @@ class Audit {
   const GraphView& view_;
   AddressClasses classes_;
   const std::vector<Holder> holders_;
-  std::vector<uint32_t> listed_;  // findings by captured graph
+  std::vector<uint32_t> worded_;  // findings by captured graph
   AuditResult result_;
   uint32_t graph_ = 0;
   uint32_t node_ = 0;

@@ -32,7 +32,8 @@ struct Finding {
   FindingKind kind;
   uint32_t graph;    // the captured graph; for a node of a child graph, the graph that holds it
   uint32_t pointer;  // index into AuditResult::pointers
-  // What, where and what to do: graph, node, kernel, argument and offset, value, nearest allocation.
+  // What, where and what to do: graph, node, kernel, argument and offset, value, nearest allocation. Empty behind the
+  // first kMostTextsPerGraph of a graph.
   std::string text;
 };
 
@@ -43,16 +44,15 @@ struct Root {
   auto operator<=>(const Root&) const = default;
 };
 
-// Of one captured graph; further ones are counted only. A graph that has one is in question already.
-inline constexpr uint32_t kMostFindingsPerGraph = 32;
+// Of one captured graph; finding_text (audit_text.h) words further ones for those who need them.
+inline constexpr uint32_t kMostTextsPerGraph = 32;
 
 struct AuditResult {
   // In order of graph, node, parameter and offset. Words that lie outside every zone and are nothing the driver knows
   // are no pointers. Class of unknown device memory: `dangling`; of unregistered pinned memory: `host` with target kNone.
   std::vector<archive::PointerRecord> pointers;
-  std::vector<Finding> findings;      // in the same order
-  uint64_t findings_not_listed = 0;   // beyond kMostFindingsPerGraph
-  std::vector<Root> roots;            // ascending, each once
+  std::vector<Finding> findings;  // in the same order
+  std::vector<Root> roots;        // ascending, each once
   uint64_t words = 0;  // looked at
   uint64_t asked = 0;  // times the driver was asked about one
 };

@@ -49,6 +49,7 @@ void bind_process(pybind11::module_& module);
 void bind_zones(pybind11::module_& module);
 void bind_save(pybind11::module_& module);
 void bind_load(pybind11::module_& module);
+void bind_golden(pybind11::module_& module);
 void bind_journal(pybind11::module_& module);
 
 }  // namespace foundry::python

@@ -156,6 +156,42 @@ void bind_save(py::module_& module) {
             saver.set_blocks(std::move(list));
           },
           py::arg("blocks"))
+      .def("examine",
+           [](Saver& saver) {
+             std::vector<std::pair<uint32_t, std::string>> doubts;
+             for (const session::Doubt& doubt : unlocked([&] { return saver.examine(); })) {
+               doubts.emplace_back(doubt.graph, doubt.name);
+             }
+             return doubts;
+           })
+      .def("settle", [](Saver& saver, uint32_t graph, const std::string& refusal) { unwrap(saver.settle(graph, refusal)); },
+           py::arg("graph"), py::arg("refusal"))
+      .def("keep_state", [](Saver& saver) { unlocked([&] { return saver.keep_state(); }); })
+      .def("restore_state", [](Saver& saver) { unlocked([&] { return saver.restore_state(); }); })
+      .def(
+          "fingerprint",
+          [](Saver& saver, uint32_t graph) { return unlocked([&] { return saver.fingerprint(graph); }); }, py::arg("graph"))
+      .def(
+          "expose", [](Saver& saver, uint32_t graph) { unlocked([&] { return saver.expose(graph); }); }, py::arg("graph"))
+      .def(
+          "poison", [](Saver& saver, uint32_t pattern) { unlocked([&] { return saver.poison(pattern); }); },
+          py::arg("pattern"))
+      .def("untouched", [](Saver& saver) { return unlocked([&] { return saver.untouched(); }); })
+      .def("heal", [](Saver& saver) { unlocked([&] { return saver.heal(); }); })
+      .def("prepare_golden", [](Saver& saver) { unlocked([&] { return saver.prepare_golden(); }); })
+      .def(
+          "observe_golden",
+          [](Saver& saver, uint32_t graph, uint64_t seed, uint64_t offset) {
+            unlocked([&] { return saver.observe_golden(graph, seed, offset); });
+          },
+          py::arg("graph"), py::arg("seed"), py::arg("offset"))
+      .def(
+          "write_golden",
+          [](Saver& saver, Staging& staging, uint32_t rank) {
+            archive::Publication& publication = staging.publication();
+            return unlocked([&] { return saver.write_golden(publication, rank); });
+          },
+          py::arg("staging"), py::arg("rank"))
       .def(
           "write",
           [](Saver& saver, Staging& staging, uint32_t rank, bool strict) {
@@ -164,6 +200,7 @@ void bind_save(py::module_& module) {
           },
           py::arg("staging"), py::arg("rank"), py::arg("strict"));
 
+  module.attr("POISON_PATTERNS") = session::Poison::kPatterns;
   module.def(
       "describe_files",
       [](const std::string& path) {

@@ -52,6 +52,7 @@ PYBIND11_MODULE(_core, module) {
   bind_zones(module);
   bind_save(module);
   bind_load(module);
+  bind_golden(module);
   bind_journal(module);
   foundry::session::Process::when_ready(&offer_python_frames);
 }

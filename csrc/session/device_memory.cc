@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/archive/content.h"
+
 namespace foundry::session {
 
 Result<DeviceMemory> DeviceMemory::create(const driver::Driver& driver) {
@@ -78,13 +80,40 @@ Status DeviceMemory::write_from_buffer(uint64_t address, size_t offset, size_t b
   return success();
 }
 
-Status DeviceMemory::fill_zero(uint64_t address, uint64_t bytes) {
-  FOUNDRY_CU(*driver_, cuMemsetD8Async, address, 0, bytes, stream_);
+Status DeviceMemory::write(uint64_t address, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    FOUNDRY_ASSIGN(const std::span<std::byte> buffer, next_buffer());
+    const size_t take = std::min(buffer.size(), bytes.size());
+    std::copy_n(bytes.begin(), take, buffer.begin());
+    FOUNDRY_TRY(write_from_buffer(address, 0, take));
+    address += take;
+    bytes = bytes.subspan(take);
+  }
+  return success();
+}
+
+Status DeviceMemory::fill(uint64_t address, uint64_t bytes, uint8_t value) {
+  FOUNDRY_CU(*driver_, cuMemsetD8Async, address, value, bytes, stream_);
   return success();
 }
 
 Status DeviceMemory::wait() {
   FOUNDRY_CU(*driver_, cuStreamSynchronize, stream_);
+  return success();
+}
+
+Status write_content(DeviceMemory& device, std::span<const archive::ContentRecord> records,
+                     std::span<const std::byte> content, uint64_t& bytes) {
+  static_assert(DeviceMemory::kBufferBytes >= archive::kContentUnitBytes);
+  FOUNDRY_ASSIGN(const auto units, archive::content_units(records, content));
+  for (const archive::ContentUnit& unit : units) {
+    FOUNDRY_ASSIGN(const std::span<std::byte> buffer, device.next_buffer());
+    FOUNDRY_TRY(archive::decode_unit(unit, content, buffer));
+    for (const archive::ContentUnit::Piece& piece : unit.pieces) {
+      FOUNDRY_TRY(device.write_from_buffer(piece.address, piece.offset, piece.bytes));
+      bytes += piece.bytes;
+    }
+  }
   return success();
 }
 

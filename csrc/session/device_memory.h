@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 
+#include "csrc/archive/records.h"
 #include "csrc/base/result.h"
 #include "csrc/driver/driver.h"
 
@@ -31,7 +32,9 @@ class DeviceMemory {
   Result<std::span<std::byte>> next_buffer();
   // Copies from the buffer handed out last; returns at once.
   Status write_from_buffer(uint64_t address, size_t offset, size_t bytes);
-  Status fill_zero(uint64_t address, uint64_t bytes);
+  // Copies `bytes` through the buffers; they may change when it returns.
+  Status write(uint64_t address, std::span<const std::byte> bytes);
+  Status fill(uint64_t address, uint64_t bytes, uint8_t value);
   Status wait();
 
  private:
@@ -47,5 +50,9 @@ class DeviceMemory {
   size_t next_ = 0;
   size_t current_ = 0;
 };
+
+// Writes stored content to the addresses that its records name; adds to `bytes` how much that was.
+Status write_content(DeviceMemory& device, std::span<const archive::ContentRecord> records,
+                     std::span<const std::byte> content, uint64_t& bytes);
 
 }  // namespace foundry::session

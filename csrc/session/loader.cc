@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "csrc/archive/content.h"
 #include "csrc/archive/images.h"
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
@@ -69,30 +68,40 @@ Status Loader::map() {
     stats_.mapped_bytes += record.bytes;
   }
   stats_.milliseconds["map"] = watch.lap();
-  FOUNDRY_TRY(fill());
+  FOUNDRY_ASSIGN(stats_.content_bytes, fill());
   stats_.milliseconds["content"] = watch.lap();
   return success();
 }
 
-Status Loader::fill() {
+Result<uint64_t> Loader::fill() {
   const archive::File& memory = archive_->memory();
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
   // What SAVE stored no content for starts as zeros in every process, not as what the GPU held before.
   for (const archive::MappedRecord& record : memory.section<Section::mapped>()) {
-    FOUNDRY_TRY(device.fill_zero(record.address, record.bytes));
+    FOUNDRY_TRY(device.fill(record.address, record.bytes, 0));
   }
-  const auto content = memory.raw_section(Section::content);
-  FOUNDRY_ASSIGN(const auto units, archive::content_units(memory.section<Section::content_blocks>(), content));
-  static_assert(DeviceMemory::kBufferBytes >= archive::kContentUnitBytes);
-  for (const archive::ContentUnit& unit : units) {
-    FOUNDRY_ASSIGN(const std::span<std::byte> buffer, device.next_buffer());
-    FOUNDRY_TRY(archive::decode_unit(unit, content, buffer));
-    for (const archive::ContentUnit::Piece& piece : unit.pieces) {
-      FOUNDRY_TRY(device.write_from_buffer(piece.address, piece.offset, piece.bytes));
-      stats_.content_bytes += piece.bytes;
-    }
+  uint64_t bytes = 0;
+  FOUNDRY_TRY(write_content(device, memory.section<Section::content_blocks>(), memory.raw_section(Section::content), bytes));
+  FOUNDRY_TRY(device.wait());
+  return bytes;
+}
+
+Status Loader::refill() {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  FOUNDRY_TRY(fill());
+  return success();
+}
+
+Result<uint64_t> Loader::module_global(uint32_t index) {
+  std::shared_ptr<graph::Restorer> restorer;
+  {
+    const std::lock_guard lock(mutex_);
+    restorer = restorer_;
   }
-  return device.wait();
+  if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its module variables are gone"};
+  return restorer->module_global(index);
 }
 
 Status Loader::claim(uint64_t address, uint64_t bytes) {

@@ -84,6 +84,12 @@ class Loader {
   // Launches a graph that draws random numbers: the words its kernels read are written on the stream first.
   Status launch_random(uint32_t graph, CUstream stream, uint64_t seed, uint64_t offset);
   Status pin();
+  // Materialized memory as the archive has it, once more. No graph may be running.
+  Status refill();
+  // Address here of a module variable (index into `module_globals`); waits for its image.
+  Result<uint64_t> module_global(uint32_t index);
+  const Process& process() const { return process_; }
+  CUcontext context() const { return context_; }
   LoadStats stats() const;
   // Destroys graphs, then gives materialized memory back. Rebuilt zones stay while tensors live in them.
   void close();
@@ -91,7 +97,7 @@ class Loader {
  private:
   Loader(Process& process, std::shared_ptr<const ArchiveData> archive, int device, CUcontext context)
       : process_(process), archive_(std::move(archive)), device_(device), context_(context) {}
-  Status fill();
+  Result<uint64_t> fill();  // bytes of content
   graph::Restorer* restorer() const;
 
   Process& process_;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
+#include "csrc/graph/audit_text.h"
 #include "csrc/graph/node_types.h"
 #include "csrc/graph/reach.h"
-#include "csrc/session/device_memory.h"
+#include "csrc/session/golden.h"
 #include "csrc/session/graph_walk.h"
 #include "csrc/session/image_store.h"
 
@@ -48,6 +50,8 @@ Saver::Saver(Process& process, int device, CUcontext context)
       context_(context),
       images_(process.driver(), process.abi()),
       snapshotter_(process.driver(), images_) {}
+
+Saver::~Saver() = default;
 
 Result<std::unique_ptr<Saver>> Saver::create(int device) {
   FOUNDRY_ASSIGN(Process * process, Process::get());
@@ -107,46 +111,122 @@ std::vector<graph::Anchor> Saver::anchors() const {
   return anchors;
 }
 
-Status Saver::judge(const graph::AuditResult& audit, bool strict, SaveReport& report) {
+void Saver::leave_out(uint32_t graph, std::string sentence, SaveReport& report) {
   graph::GraphTables& tables = snapshotter_.tables();
-  std::map<uint32_t, size_t> more;  // graph -> sentences that are not shown
-  for (const graph::Finding& finding : audit.findings) {
-    if (strict) return Error{ErrorKind::unsupported, 0, finding.text};
-    tables.graphs[finding.graph].flags |= archive::kGraphLeftOut;
-    std::vector<std::string>& sentences = report.left_out[std::string(tables.view().text(tables.graphs[finding.graph].name))];
-    if (sentences.size() < kMostSentences) {
-      sentences.push_back(finding.text);
-    } else {
-      more[finding.graph] += 1;
-    }
-  }
-  for (const auto& [graph, count] : more) {
-    report.left_out[std::string(tables.view().text(tables.graphs[graph].name))].push_back(
-        format("and %zu more addresses of this graph", count));
-  }
-  return success();
+  tables.graphs[graph].flags |= archive::kGraphLeftOut;
+  report.left_out[std::string(tables.view().text(tables.graphs[graph].name))].push_back(std::move(sentence));
 }
 
-Status Saver::judge_images(const std::map<uint32_t, std::string>& unreadable, bool strict, SaveReport& report) {
-  graph::GraphTables& tables = snapshotter_.tables();
+void Saver::leave_out(uint32_t graph, const std::vector<size_t>& findings, Examination& found) {
+  const graph::GraphTables& tables = snapshotter_.tables();
+  graph::AuditInput input;
+  input.graphs = tables.view();
+  input.memory = &found.memory.map;
+  std::vector<graph::Holder> holders;
+  for (size_t i = 0; i < std::min(findings.size(), kMostSentences); ++i) {
+    const graph::Finding& finding = found.audit.findings[findings[i]];
+    std::string text = finding.text;
+    if (text.empty()) {
+      if (holders.empty()) holders = graph::holders_of(input.graphs);
+      text = graph::finding_text(input, holders, tables.pointers[finding.pointer], finding.kind);
+    }
+    leave_out(graph, std::move(text), found.report);
+  }
+  if (findings.size() > kMostSentences) {
+    leave_out(graph, format("and %zu more addresses of this graph", findings.size() - kMostSentences), found.report);
+  }
+}
+
+void Saver::judge(Examination& found) {
+  const graph::GraphTables& tables = snapshotter_.tables();
+  std::map<uint32_t, std::vector<size_t>> certain;
+  for (size_t index = 0; index < found.audit.findings.size(); ++index) {
+    const graph::Finding& finding = found.audit.findings[index];
+    const bool freed = finding.kind == graph::FindingKind::dangling &&
+                       found.memory.map.range_of(tables.pointers[finding.pointer].value) != archive::kNone;
+    (freed ? found.doubts : certain)[finding.graph].push_back(index);
+  }
+  for (auto& [graph, findings] : certain) {
+    const auto doubts = found.doubts.find(graph);
+    if (doubts != found.doubts.end()) {
+      findings.insert(findings.end(), doubts->second.begin(), doubts->second.end());
+      std::sort(findings.begin(), findings.end());
+      found.doubts.erase(doubts);
+    }
+    leave_out(graph, findings, found);
+  }
+  std::erase_if(found.doubts, [&](const auto& doubt) {
+    const bool out = (tables.graphs[doubt.first].flags & archive::kGraphLeftOut) != 0;
+    if (out) leave_out(doubt.first, doubt.second, found);
+    return out;
+  });
+}
+
+void Saver::judge_images(const std::map<uint32_t, std::string>& unreadable, SaveReport& report) {
+  const graph::GraphTables& tables = snapshotter_.tables();
   const graph::GraphView view = tables.view();
   for (uint32_t graph = 0; graph < tables.graphs.size(); ++graph) {
-    archive::GraphRecord& record = tables.graphs[graph];
-    if ((record.flags & archive::kGraphIsChild) != 0) continue;
+    if ((tables.graphs[graph].flags & archive::kGraphIsChild) != 0) continue;
     std::set<uint32_t> images;
     walk_kernels(view, graph, [&](const archive::KernelRecord& kernel) { images.insert(view.functions[kernel.function].image); });
     for (const auto& [image, why] : unreadable) {
-      if (!images.contains(image)) continue;
-      if (strict) return Error{ErrorKind::unsupported, 0, why};
-      record.flags |= archive::kGraphLeftOut;
-      report.left_out[std::string(view.text(record.name))].push_back(why);
+      if (images.contains(image)) leave_out(graph, why, report);
     }
+  }
+}
+
+Result<std::vector<Doubt>> Saver::examine() {
+  if (found_) return Error{ErrorKind::state, 0, "this SAVE was examined already"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  auto found = std::make_unique<Examination>();
+  SaveReport& report = found->report;
+  Stopwatch watch;
+  report.milliseconds["snapshot"] = snapshot_ms_;
+  graph::GraphTables& tables = snapshotter_.tables();
+  FOUNDRY_ASSIGN(const ModuleGlobalsReport globals,
+                 read_module_globals(process_, capability_, snapshotter_.image_ids(), tables));
+  report.warnings.insert(report.warnings.end(), globals.notes.begin(), globals.notes.end());
+  judge_images(globals.unreadable, report);
+  report.milliseconds["globals"] = watch.lap();
+
+  FOUNDRY_ASSIGN(found->memory, read_memory_state(process_, device_, blocks_, anchors()));
+  graph::AuditInput input;
+  input.graphs = tables.view();
+  input.memory = &found->memory.map;
+  FOUNDRY_ASSIGN(found->audit, graph::audit(process_.driver(), input));
+  tables.pointers = found->audit.pointers;
+  judge_outputs(found->memory, report);
+  judge(*found);
+  report.milliseconds["audit"] = watch.lap();
+  std::vector<Doubt> doubts;
+  for (const auto& [graph, findings] : found->doubts) {
+    doubts.push_back({graph, std::string(tables.view().text(tables.graphs[graph].name))});
+  }
+  found_ = std::move(found);
+  return doubts;
+}
+
+Status Saver::settle(uint32_t graph, const std::string& refusal) {
+  if (!found_ || !found_->doubts.contains(graph)) {
+    return Error{ErrorKind::invalid, 0, format("graph %u is not in doubt", graph)};
+  }
+  graph::GraphTables& tables = snapshotter_.tables();
+  const std::vector<size_t> findings = found_->doubts.extract(graph).mapped();
+  if (refusal.empty()) {
+    for (const size_t index : findings) {
+      tables.pointers[found_->audit.findings[index].pointer].pointer_class =
+          static_cast<uint32_t>(archive::PointerClass::padding);
+    }
+  } else {
+    leave_out(graph, findings, *found_);
+    leave_out(graph, "These words are not known to be padding: " + refusal, found_->report);
   }
   return success();
 }
 
-Status Saver::judge_outputs(const MemoryState& memory, bool strict, SaveReport& report) {
-  graph::GraphTables& tables = snapshotter_.tables();
+void Saver::judge_outputs(const MemoryState& memory, SaveReport& report) {
   for (const auto& [graph, outputs] : outputs_) {
     for (const uint32_t index : outputs.tensors) {
       const TensorInfo& tensor = tensors_.tensors()[index];
@@ -156,13 +236,10 @@ Status Saver::judge_outputs(const MemoryState& memory, bool strict, SaveReport& 
       std::string why = format("an output at %s lies in a phase's memory, but the tensor is not registered; register it, so "
                                "that LOAD can compare where it is",
                                hex(tensor.address).c_str());
-      if (strict) return Error{ErrorKind::unsupported, 0, why};
-      tables.graphs[graph].flags |= archive::kGraphLeftOut;
-      report.left_out[std::string(tables.view().text(tables.graphs[graph].name))].push_back(std::move(why));
+      leave_out(graph, std::move(why), report);
       break;
     }
   }
-  return success();
 }
 
 Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const graph::AuditResult& audit,
@@ -221,13 +298,16 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
 Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bool strict) {
   if (written_) return Error{ErrorKind::state, 0, "this SAVE was written already"};
   written_ = true;
+  if (!found_) FOUNDRY_TRY(examine());
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
 
-  SaveReport report;
+  const MemoryState& memory = found_->memory;
+  for (const auto& [graph, findings] : std::exchange(found_->doubts, {})) leave_out(graph, findings, *found_);
+  SaveReport report = found_->report;
+  if (strict && !report.left_out.empty()) return Error{ErrorKind::unsupported, 0, report.left_out.begin()->second.front()};
   Stopwatch watch;
-  report.milliseconds["snapshot"] = snapshot_ms_;
   graph::GraphTables& tables = snapshotter_.tables();
   FOUNDRY_ASSIGN(const ImageStoreReport images,
                  store_images(staging.directory(), process_, capability_, snapshotter_.image_ids(), tables));
@@ -235,22 +315,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   report.image_bytes = images.bytes;
   report.warnings.insert(report.warnings.end(), images.notes.begin(), images.notes.end());
   report.milliseconds["images"] = watch.lap();
-  FOUNDRY_ASSIGN(const ModuleGlobalsReport globals,
-                 read_module_globals(process_, capability_, snapshotter_.image_ids(), tables));
-  report.warnings.insert(report.warnings.end(), globals.notes.begin(), globals.notes.end());
-  FOUNDRY_TRY(judge_images(globals.unreadable, strict, report));
-  report.milliseconds["globals"] = watch.lap();
-
-  FOUNDRY_ASSIGN(const MemoryState memory, read_memory_state(process_, device_, blocks_, anchors()));
-  graph::AuditInput input;
-  input.graphs = tables.view();
-  input.memory = &memory.map;
-  FOUNDRY_ASSIGN(const graph::AuditResult audit, graph::audit(process_.driver(), input));
-  tables.pointers = audit.pointers;
-  FOUNDRY_TRY(judge(audit, strict, report));
-  FOUNDRY_TRY(judge_outputs(memory, strict, report));
-  report.milliseconds["audit"] = watch.lap();
-  FOUNDRY_ASSIGN(const std::vector<uint32_t> reached_ranges, reached(memory, audit, report));
+  FOUNDRY_ASSIGN(const std::vector<uint32_t> reached_ranges, reached(memory, found_->audit, report));
   report.milliseconds["reach"] = watch.lap();
 
   const std::string folder = format("rank_%u", rank);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@
 #include "csrc/graph/abi_images.h"
 #include "csrc/graph/audit.h"
 #include "csrc/graph/snapshot.h"
+#include "csrc/session/memory_keeper.h"
 #include "csrc/session/memory_plan.h"
+#include "csrc/session/poison.h"
 #include "csrc/session/process.h"
 #include "csrc/session/tensors.h"
 
@@ -43,9 +46,19 @@ struct SaveReport {
   std::map<std::string, double> milliseconds;
 };
 
-// Not thread-safe.
+class GoldenRecorder;
+
+// A graph that is left out only because words of its nodes point to memory that was freed. They may be what an unused
+// part of an argument happened to hold.
+struct Doubt {
+  uint32_t graph = 0;
+  std::string name;
+};
+
+// Not thread-safe. Order: add_... and set_..., examine, (replays that prove or record something), write, (golden runs).
 class Saver {
  public:
+  ~Saver();
   // `state` where the hook is not preloaded: code images and ambient allocations would be missing.
   static Result<std::unique_ptr<Saver>> create(int device);
 
@@ -58,6 +71,29 @@ class Saver {
   Status set_generator(uint32_t graph, uint64_t increment, uint64_t seed, uint64_t offset);
   void set_blocks(std::vector<FrameworkBlock> blocks) { blocks_ = std::move(blocks); }
 
+  // Audits; nothing can be added afterwards. The caller may settle the doubts by replays; what is not settled is left out.
+  Result<std::vector<Doubt>> examine();
+  // `refusal` says why the words may be pointers; empty: they are padding.
+  Status settle(uint32_t graph, const std::string& refusal);
+
+  // Keeps, once, what replays change: mutable tensors, materialized content and module variables, each as far as
+  // kMostKeptBytes goes. After examine(); nothing may be running from here on, in this and the following calls.
+  Status keep_state();
+  Status restore_state();
+  // Hash of a graph's outputs and of the kept mutable tensors; empty if there are neither.
+  Result<std::string> fingerprint(uint32_t graph);
+  // Before any replay of a doubtful graph: what it points to is mapped, whatever happened to it, and kept.
+  Status expose(uint32_t graph);
+  Status poison(uint32_t pattern);
+  Result<bool> untouched() const;
+  Status heal();
+
+  // Before each golden replay: the kept state, and a filling for mutable memory that is too large to be stored.
+  Status prepare_golden();
+  Status observe_golden(uint32_t graph, uint64_t seed, uint64_t offset);
+  // After write(). Brings the kept state back; returns the bytes of mutable memory that could not be kept and is zero now.
+  Result<uint64_t> write_golden(archive::Publication& staging, uint32_t rank);
+
   // Once. With `strict` any graph that would be left out is an error instead.
   Result<SaveReport> write(archive::Publication& staging, uint32_t rank, bool strict);
 
@@ -69,11 +105,22 @@ class Saver {
 
   Saver(Process& process, int device, CUcontext context);
   std::vector<graph::Anchor> anchors() const;
-  Status judge(const graph::AuditResult& audit, bool strict, SaveReport& report);
+  // What examine() found.
+  struct Examination {
+    MemoryState memory;
+    graph::AuditResult audit;
+    std::map<uint32_t, std::vector<size_t>> doubts;  // graph -> indices of findings
+    SaveReport report;                               // so far
+  };
+  void judge(Examination& found);
   // Leaves out graphs with kernels of images whose module variables could not be read.
-  Status judge_images(const std::map<uint32_t, std::string>& unreadable, bool strict, SaveReport& report);
+  void judge_images(const std::map<uint32_t, std::string>& unreadable, SaveReport& report);
   // Leaves out graphs with outputs in memory that LOAD's code makes anew without anybody having registered it.
-  Status judge_outputs(const MemoryState& memory, bool strict, SaveReport& report);
+  void judge_outputs(const MemoryState& memory, SaveReport& report);
+  void leave_out(uint32_t graph, std::string sentence, SaveReport& report);
+  // The first sentences about a graph, and how many more there would be.
+  void leave_out(uint32_t graph, const std::vector<size_t>& findings, Examination& found);
+  Result<std::vector<TensorInfo>> outputs_of(uint32_t graph) const;
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
   Status write_graphs(int directory, const std::string& name, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,
@@ -91,6 +138,11 @@ class Saver {
   std::map<uint32_t, Outputs> outputs_;
   std::vector<FrameworkBlock> blocks_;
   double snapshot_ms_ = 0;
+  std::unique_ptr<Examination> found_;
+  std::vector<MemoryPart> inputs_, lost_inputs_;
+  std::unique_ptr<MemoryKeeper> kept_inputs_, kept_state_;
+  std::unique_ptr<Poison> poison_;
+  std::unique_ptr<GoldenRecorder> golden_;
   bool written_ = false;
 };
 

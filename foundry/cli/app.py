@@ -162,6 +162,41 @@ def diff_command(
         _fail(problem)
 
 
+@app.command("verify")
+def verify_command(
+    archive: Annotated[str, typer.Argument(help="The archive's directory.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="A program that loads the archive, and its arguments.", metavar="[-- COMMAND...]"),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Check an archive, and with a program whether its graphs still compute the same.
+
+    Alone: every file is read and compared with foundry.json, every index and hash is checked; no GPU is needed. With a
+    program: it is started in mode load, replays the golden runs (SAVE with golden=True records them) inside its session
+    before anything else, and every graph is compared. The program is needed because weights are not in the archive.
+
+    Environment set for the program: FOUNDRY_MODE=load, FOUNDRY_ARCHIVE, FOUNDRY_VERIFY=1, FOUNDRY_VERIFY_REPORT.
+
+    Exit code: 0 if all is well; 1 if the archive is damaged or a graph computes something else; 2 for wrong arguments;
+    3 if the program failed or compared nothing.
+    """
+    from foundry import _core
+    from foundry.cli import verifying
+
+    try:
+        files = verifying.check_files(archive)
+    except _core.FoundryError as problem:
+        _fail(problem)
+    run = verifying.run_command(files.found.path, command) if command else None
+    if json_:
+        _print_json(verifying.as_json(files, run))
+    else:
+        verifying.show(files, run, _console())
+    raise typer.Exit(run.code if run is not None else verifying.OK)
+
+
 @app.command("doctor")
 def doctor_command(
     archive: Annotated[str | None, typer.Argument(help="An archive to check too.")] = None,

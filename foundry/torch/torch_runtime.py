@@ -133,6 +133,12 @@ class TorchRuntime:
         generator.set_offset(offset + increment)
         return seed, offset
 
+    def set_generator(self, seed: int, offset: int) -> None:
+        """The device's default generator."""
+        generator = torch.cuda.default_generators[self._index()]
+        generator.manual_seed(seed)
+        generator.set_offset(offset)
+
     def current_stream(self) -> int:
         """The current stream of the device."""
         return int(torch._C._cuda_getCurrentRawStream(self._index()))

@@ -156,6 +156,10 @@ class MiniRuntime:
         generator.offset += increment
         return seed, offset
 
+    def set_generator(self, seed: int, offset: int) -> None:
+        """The generator's state."""
+        self._device.generator.seed, self._device.generator.offset = seed, offset
+
     def current_stream(self) -> int:
         """The current stream of this thread."""
         return self._device.stream

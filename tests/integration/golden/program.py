@@ -4,17 +4,115 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import foundry
 from foundry.recipes import simulated
+from foundry.recipes.mini_engine.arrays import DeviceArray
 from foundry.recipes.mini_engine.engine import EngineConfig
+from foundry.recipes.mini_engine.model import ScaleArgs
 from foundry.recipes.mini_engine.with_foundry import FoundryEngine
 
 SIZES = (1, 4)
 PROMPTS = [[1, 2, 3], [9, 8, 7, 6]]
+WIDTH = 64
+FLOATS = 4096
+
+
+class TestEngine(FoundryEngine):
+    """Options, all but the last on SAVE:
+
+    stale: "<what>-<where>": graphs with an address of freed memory in their arguments. what: "unused" (the kernel
+        ignores it), "read", "written"; where: "inactive" (the engine's allocator has the block), "quarantined" (given
+        back to the driver), "released" (unmapped).
+    noise: added to the logits of a graph after each of its replays, in turn.
+    tamper: LOAD gets other weights.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self, archive: str, mode: str, stale: list[str], noise: list[float], tamper: bool, **options: Any
+    ) -> None:
+        super().__init__(simulated.folder(), EngineConfig(batch_sizes=SIZES, cache_pages=64), archive, mode, **options)
+        self.stale = stale
+        self.noise = noise
+        self.tamper = tamper
+        self.freed: dict[str, tuple[int, bytes]] = {}
+        self.words: dict[str, foundry.Graph] = {}
+
+    def load_weights(self) -> None:
+        """A weight that is another one."""
+        super().load_weights()
+        if self.tamper:
+            self.model.weights["norm"].upload([3.0] * self.model.weights["norm"].size)
+
+    def capture_all(self) -> None:
+        """The engine's graphs, then those with stale words."""
+        super().capture_all()
+        for name in self.stale:
+            what, where = name.split("-")
+            address = self.free_memory(where) if self.session.report.outcome == "saving" else 0
+            self.words[name] = self.session.graph(name, partial(self.with_word, what, address), warmup=0)
+        if self.noise and self.session.report.outcome == "saving":
+            graph = self.graphs[SIZES[0]]
+            native = graph._native  # type: ignore[attr-defined]
+            native.replay = noisy(native.replay, graph.outputs.logits, iter(self.noise))
+
+    def free_memory(self, where: str) -> int:
+        """The address of memory that is no tensor any more."""
+        content = struct.pack(f"<{FLOATS}f", *(i % 7 for i in range(FLOATS)))
+        if where == "quarantined":
+            address = self.device.driver.malloc(len(content))
+            self.device.driver.upload(address, content)
+            self.device.driver.free(address)
+        elif where == "released":
+            with self.session.phase("scratch"):
+                address = self.device.empty((FLOATS,)).upload(content).address
+        else:
+            address = self.device.empty((FLOATS,)).upload(content).address
+            self.freed[where] = address, content
+        return address
+
+    def with_word(self, what: str, address: int) -> DeviceArray:
+        """scale_bias reads its bias only if the kind is 'b', and writes y."""
+        out = self.device.zeros((WIDTH,))
+        weight = self.model.weights["norm"]
+        self.kernels.launch("add", (1, 1, 1), WIDTH, out, weight, min(WIDTH, weight.size))
+        kind, y = (b"b" if what == "read" else b"s"), (address if what == "written" else out.address)
+        self.kernels.launch("scale_bias", (1, 1, 1), WIDTH, ScaleArgs(kind, y, 1, address, 2.0, WIDTH), packed=True)
+        return out
+
+    def computed(self) -> dict[str, str]:
+        """What graphs with an unused stale word compute."""
+        found = {}
+        for name, graph in self.words.items():
+            if name.startswith("unused"):
+                graph.replay()
+                found[name] = hashlib.sha256(graph.outputs.to_bytes()).hexdigest()
+        return found
+
+    def intact(self) -> bool:
+        """Whether freed memory that is still mapped holds what it held."""
+        return all(self.device.driver.download(a, len(content)) == content for a, content in self.freed.values())
+
+
+def noisy(replay: Callable[[], None], logits: DeviceArray, noise: Any) -> Callable[[], None]:
+    """As if the order of additions changed from replay to replay."""
+
+    def act() -> None:
+        replay()
+        amount = next(noise, None)
+        if amount is not None:
+            values = [float(value) for value in logits.to_list()]
+            logits.upload([values[0] + amount, *values[1:]])
+
+    return act
 
 
 def exports(engine: FoundryEngine) -> dict[str, Any]:
@@ -29,24 +127,45 @@ def exports(engine: FoundryEngine) -> dict[str, Any]:
     }
 
 
-def main(mode: str, archive: str, out: str, *options: str) -> None:
+def inputs(engine: FoundryEngine) -> str:
+    """A hash of mutable memory."""
+    assert engine.buffers is not None
+    arrays = [*engine.buffers.named().values(), *engine.model.keys, *engine.model.values]
+    return hashlib.sha256(b"".join(array.to_bytes() for array in arrays)).hexdigest()
+
+
+def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
     """Runs the start and writes results."""
-    engine = FoundryEngine(simulated.folder(), EngineConfig(batch_sizes=SIZES), archive, mode)
+    options = {"stale": [], "noise": [], "tamper": False, **json.loads(text)}
+    engine = TestEngine(archive, mode, **options)
     results: dict[str, Any] = {}
     try:
         engine.start()
     except foundry.FoundryError as problem:
         results["error"] = str(problem)
     else:
-        results["export"] = exports(engine)
+        results["intact"] = engine.intact()
+        results["inputs"], results["steps"] = inputs(engine), engine.kernels.step_count()
+        results["export"] = exports(engine) if engine.session.report.outcome != "native" else None
+        results["computed"] = engine.computed()
         results["tokens"] = engine.generate(PROMPTS, 6)
         results["eager"] = engine.generate(PROMPTS, 6, eager=True)
-        # The last row of the last step, which the export holds, was computed by a restored graph.
         results["hidden_after"] = hashlib.sha256(engine.model.hidden_states.to_bytes()).hexdigest()  # type: ignore[union-attr]
     report = engine.session.report
-    results |= {"outcome": report.outcome, "left_out": report.left_out, "warnings": report.warnings}
+    results |= {
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "saved": report.saved,
+        "golden": report.golden,
+        "left_out": report.left_out,
+        "fell_back": report.fell_back,
+        "verdicts": [[v.graph, v.verdict, v.detail] for v in report.verdicts],
+        "warnings": report.warnings,
+        "milliseconds": report.milliseconds,
+    }
     Path(out).write_text(json.dumps(results))
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

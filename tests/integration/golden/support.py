@@ -14,18 +14,23 @@ from foundry.recipes import simulated
 HERE = Path(__file__).parent
 
 
-def start(program: str, mode: str, archive: Path, *options: str, device: str = "h100", **env: str) -> dict[str, Any]:
-    """Runs a program of this folder in one mode and returns what it wrote."""
+PROGRAM = str(HERE / "program.py")
+
+
+def start(
+    mode: str, archive: Path, device: str = "h100", env: dict[str, str] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Runs the program in one mode and returns what it wrote. Options are those of its engine."""
     out = archive.parent / f"{mode}.json"
     out.unlink(missing_ok=True)
     launcher = [sys.executable, "-m", "foundry", "run", "--save", "--"] if mode == "save" else []
     done = subprocess.run(
-        [*launcher, sys.executable, str(HERE / program), mode, str(archive), str(out), *options],
+        [*launcher, sys.executable, PROGRAM, mode, str(archive), str(out), json.dumps(options)],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
-        env={**simulated.environment(os.environ, device), **env},
+        env={**simulated.environment(os.environ, device), **(env or {})},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(out.read_text())

@@ -13,9 +13,9 @@ from tests.integration.golden.support import command, start
 @pytest.mark.parametrize("device", ["h100", "a100-40gb"])
 def test_hidden_states_come_back_with_their_content(tmp_path: Path, device: str) -> None:
     archive = tmp_path / "a"
-    save = start("program.py", "save", archive, device=device)
+    save = start("save", archive, device)
     assert save["outcome"] == "saved" and not save["left_out"] and not save["export"]["zero"]
-    load = start("program.py", "load", archive, device=device)
+    load = start("load", archive, device)
     assert load["outcome"] == "restored"
     # Same memory, same content, and it is what graphs write to.
     assert load["export"] == save["export"] and load["export"]["same"]

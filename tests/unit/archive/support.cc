@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -173,6 +174,30 @@ WrittenFile JournalContent::write(int directory, const std::string& name) const 
   EXPECT_TRUE(file.put<Section::journal_frames>(frames).ok());
   EXPECT_TRUE(file.put<Section::journal_modules>(modules).ok());
   EXPECT_TRUE(file.put<Section::journal_python_frames>(python_frames).ok());
+  return must(file.finish());
+}
+
+GoldenContent::GoldenContent() {
+  runs = {{strings.add("decode/1"), 0, 0, 2, 4, 7, 8}, {strings.add("decode/2"), 1, 2, 2, 4, 0, 0}};
+  outputs = {{{}, 4, 0, 0, 2, static_cast<uint32_t>(Comparison::bitwise)},
+             {{}, 4, std::bit_cast<uint64_t>(0.5), 0, 2, static_cast<uint32_t>(Comparison::spread)},
+             {{}, 4, 0, 0, 2, static_cast<uint32_t>(Comparison::none)},
+             {{}, 4, 0, 4, 2, static_cast<uint32_t>(Comparison::spread)}};
+  values.resize(8);
+  inputs = {{0x100000000100, 16, kNone, 0}, {0x100000000110, 24, 0x3c, 0}};
+  content.resize(8, std::byte{5});
+  blocks = {{0x100000000108, 8, 0, 8, static_cast<uint32_t>(Encoding::raw), 0}};
+}
+
+WrittenFile GoldenContent::write(int directory, const std::string& name) const {
+  FileWriter file = must(FileWriter::create(directory, name, FileKind::golden));
+  file.strings() = strings;
+  EXPECT_TRUE(file.put<Section::golden_runs>(runs).ok());
+  EXPECT_TRUE(file.put<Section::golden_outputs>(outputs).ok());
+  EXPECT_TRUE(file.put<Section::golden_values>(values).ok());
+  EXPECT_TRUE(file.put<Section::golden_inputs>(inputs).ok());
+  EXPECT_TRUE(file.put<Section::golden_blocks>(blocks).ok());
+  EXPECT_TRUE(file.put<Section::golden_content>(content).ok());
   return must(file.finish());
 }
 

@@ -89,6 +89,20 @@ struct JournalContent {
   WrittenFile write(int directory, const std::string& name) const;
 };
 
+// Golden runs of graphs 0 and 1 and output tensor 2 of the other samples, with every comparison; inputs in tensor 1.
+struct GoldenContent {
+  StringTable strings;
+  std::vector<GoldenRunRecord> runs;
+  std::vector<GoldenOutputRecord> outputs;
+  std::vector<std::byte> values;
+  std::vector<GoldenInputRecord> inputs;
+  std::vector<ContentRecord> blocks;
+  std::vector<std::byte> content;
+
+  GoldenContent();
+  WrittenFile write(int directory, const std::string& name) const;
+};
+
 // Value of a Result that must be one; the test fails with the error's text otherwise.
 template <class T>
 T must(Result<T> result) {

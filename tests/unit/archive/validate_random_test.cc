@@ -84,6 +84,21 @@ void fuzz(uint32_t rounds) {
           walked += must(opened.text(frame.function)).size() + must(opened.text(frame.file)).size();
         }
       }
+    } else if constexpr (kind == FileKind::golden) {
+      const auto values = opened.section<Section::golden_values>();
+      for (const GoldenRunRecord& run : opened.section<Section::golden_runs>()) {
+        walked += must(opened.text(run.name)).size();
+        const auto outputs = opened.section<Section::golden_outputs>();
+        for (const GoldenOutputRecord& output : outputs.subspan(run.first_output, run.output_count)) {
+          if (output.comparison != static_cast<uint32_t>(Comparison::spread)) continue;
+          for (const std::byte b : values.subspan(output.values, output.bytes)) walked += std::to_integer<uint64_t>(b);
+        }
+      }
+      for (const auto& unit :
+           must(content_units(opened.section<Section::golden_blocks>(), opened.section<Section::golden_content>()))) {
+        std::vector<std::byte> out(unit.decoded_bytes);
+        static_cast<void>(decode_unit(unit, opened.section<Section::golden_content>(), out).ok());
+      }
     } else {
       for (const auto& unit :
            must(content_units(opened.section<Section::content_blocks>(), opened.section<Section::content>()))) {
@@ -104,6 +119,7 @@ void fuzz(uint32_t rounds) {
 TEST(Validate, RandomGraphsFiles) { fuzz<FileKind::graphs, GraphsContent>(4000); }
 TEST(Validate, RandomMemoryFiles) { fuzz<FileKind::memory, MemoryContent>(4000); }
 TEST(Validate, RandomJournalFiles) { fuzz<FileKind::journal, JournalContent>(4000); }
+TEST(Validate, RandomGoldenFiles) { fuzz<FileKind::golden, GoldenContent>(4000); }
 
 }  // namespace
 }  // namespace foundry::archive::test

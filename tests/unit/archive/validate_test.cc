@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -56,7 +57,7 @@ void expect_all_found(const std::vector<Damaged<Content>>& list, FileKind kind) 
 
 TEST(Validate, SamplesAreValid) {
   for (const Status& status : {check(GraphsContent(), FileKind::graphs), check(MemoryContent(), FileKind::memory),
-                               check(JournalContent(), FileKind::journal)}) {
+                               check(JournalContent(), FileKind::journal), check(GoldenContent(), FileKind::golden)}) {
     EXPECT_TRUE(status.ok()) << status.error().text;
   }
 }
@@ -279,6 +280,37 @@ TEST(Validate, EveryWrongFieldOfAJournal) {
       FileKind::journal);
 }
 
+TEST(Validate, EveryWrongFieldOfGoldenRuns) {
+  using G = GoldenContent;
+  expect_all_found<G>(
+      {
+          {"golden_runs", "name is empty", [](G& g) { g.runs[0].name.bytes = 0; }},
+          {"golden_runs", "first_output says 3 from 2 on", [](G& g) { g.runs[1].output_count = 3; }},
+          {"golden_runs", "first_output says 2 from 4294967295 on", [](G& g) { g.runs[1].first_output = kNone; }},
+          {"golden_runs", "another run", [](G& g) { g.runs[1].first_output = 1; }},
+          {"golden_outputs", "comparison", [](G& g) { g.outputs[0].comparison = 0; }},
+          {"golden_outputs", "comparison", [](G& g) { g.outputs[0].comparison = 4; }},
+          {"golden_outputs", "no finite number", [](G& g) { g.outputs[1].spread = std::bit_cast<uint64_t>(-1.0); }},
+          {"golden_outputs", "no finite number", [](G& g) { g.outputs[1].spread = ~uint64_t{0}; }},
+          {"golden_outputs", "values says 4 from 5 on", [](G& g) { g.outputs[1].values = 5; }},
+          {"golden_outputs", "values says", [](G& g) { g.outputs[1].bytes = ~uint64_t{0}; }},
+          {"golden_outputs", "another output", [](G& g) { g.outputs[1].values = 1; }},
+          {"golden_outputs", "does not use", [](G& g) { g.outputs[0].spread = 1; }},
+          {"golden_outputs", "does not use", [](G& g) { g.outputs[2].values = 4; }},
+          {"golden_inputs", "reserved", [](G& g) { g.inputs[0].reserved = 1; }},
+          {"golden_inputs", "empty", [](G& g) { g.inputs[0].bytes = 0; }},
+          {"golden_inputs", "no range of addresses", [](G& g) { g.inputs[1].bytes = ~uint64_t{0}; }},
+          {"golden_inputs", "no byte", [](G& g) { g.inputs[1].fill = 256; }},
+          {"golden_inputs", "behind the one before", [](G& g) { g.inputs[1].address -= 1; }},
+          {"golden_blocks", "no input", [](G& g) { g.blocks[0].address += 1; }},
+          {"golden_blocks", "no input", [](G& g) { g.inputs[0].fill = 0; }},
+      },
+      FileKind::golden);
+  G far;
+  far.blocks[0].stored = 1;
+  EXPECT_FALSE(check(far, FileKind::golden).ok()) << "content that is not there";
+}
+
 TEST(Validate, StringsThatAreNoText) {
   TemporaryDirectory directory;
   GraphsContent content;
@@ -381,6 +413,44 @@ TEST(Validate, PairOfGraphsAndMemory) {
   const Status outside = pair([](GraphsContent& g) { g.graphs[0].generator_offset = 0x7f0000000000; });
   ASSERT_FALSE(outside.ok());
   EXPECT_THAT(outside.error().text, HasSubstr("generator"));
+}
+
+TEST(Validate, GoldenRunsFitTheOtherFiles) {
+  TemporaryDirectory directory;
+  int files = 0;
+  const auto all = [&](const std::function<void(GoldenContent&, GraphsContent&, MemoryContent&)>& change) {
+    GoldenContent golden;
+    GraphsContent graphs;
+    MemoryContent memory;
+    change(golden, graphs, memory);
+    const std::string number = std::to_string(files++);
+    golden.write(directory.fd(), "golden" + number);
+    graphs.write(directory.fd(), "graphs" + number);
+    memory.write(directory.fd(), "memory" + number);
+    return validate_golden_with(must(File::open(directory.fd(), "golden" + number, FileKind::golden)),
+                                must(File::open(directory.fd(), "graphs" + number, FileKind::graphs)),
+                                must(File::open(directory.fd(), "memory" + number, FileKind::memory)));
+  };
+  using G = GoldenContent;
+  using R = GraphsContent;
+  using M = MemoryContent;
+  const Status fine = all([](G&, R&, M&) {});
+  EXPECT_TRUE(fine.ok()) << fine.error().text;
+  const std::vector<std::pair<const char*, std::function<void(G&, R&, M&)>>> wrong = {
+      {"graph is 99", [](G& g, R&, M&) { g.runs[0].graph = 99; }},
+      {"nobody restores", [](G&, R& r, M&) { r.graphs[0].flags |= kGraphLeftOut; }},
+      {"another name", [](G& g, R&, M&) { g.runs[0].name = g.strings.add("other"); }},
+      {"tensor is 4", [](G& g, R&, M&) { g.outputs[0].tensor = 4; }},
+      {"more bytes than its tensor", [](G& g, R&, M&) { g.outputs[0].bytes = 5; }},
+      {"not the memory of mutable tensors", [](G& g, R&, M&) { g.inputs[1].bytes = 25; }},
+      {"not the memory of mutable tensors", [](G& g, R&, M&) { g.inputs[0].address -= 8; }},
+      {"not the memory of mutable tensors", [](G&, R&, M& m) { m.tensors[1].flags = kConstant; }},
+  };
+  for (const auto& [reason, change] : wrong) {
+    const Status status = all(change);
+    ASSERT_FALSE(status.ok()) << reason;
+    EXPECT_THAT(status.error().text, HasSubstr(reason));
+  }
 }
 
 }  // namespace

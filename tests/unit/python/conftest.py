@@ -20,7 +20,13 @@ from session_world import World  # noqa: E402
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    for variable in ("FOUNDRY_MODE", "FOUNDRY_ARCHIVE", "FOUNDRY_ON_MISMATCH"):
+    for variable in (
+        "FOUNDRY_MODE",
+        "FOUNDRY_ARCHIVE",
+        "FOUNDRY_ON_MISMATCH",
+        "FOUNDRY_VERIFY",
+        "FOUNDRY_VERIFY_REPORT",
+    ):
         monkeypatch.delenv(variable, raising=False)
     fake_core.new_process()
     yield World(tmp_path / "decode.fdry")

@@ -74,6 +74,7 @@ class Tensor:
 
 @dataclass
 class GraphSummary:
+    index: int
     name: str
     nodes: int
     edges: int
@@ -120,6 +121,11 @@ class Saver:
     def __init__(self, device: int) -> None:
         self.graphs: list[dict[str, Any]] = []
         self.tensors: list[Tensor] = []
+        self.outputs: dict[int, list[int]] = {}
+        self.left_out: dict[str, list[str]] = {}
+        self.kept: dict[int, bytes] = {}
+        self.freed: tuple[int, bytes, bytes] | None = None  # address, content, pattern
+        self.golden: dict[str, list[str]] = {}
 
     def add_graph(self, raw_graph: int, name: str) -> int:
         if name in process.unsupported:
@@ -141,6 +147,7 @@ class Saver:
 
     def set_outputs(self, graph: int, tree: str, tensors: Any) -> None:
         self.graphs[graph]["outputs"] = tree
+        self.outputs[graph] = list(tensors)
 
     def add_tensor(self, tensor: Tensor) -> int:
         self.tensors.append(tensor)
@@ -149,7 +156,57 @@ class Saver:
     def set_blocks(self, blocks: Any) -> None:
         self.blocks = list(blocks)
 
+    def examine(self) -> list[tuple[int, str]]:
+        return [(i, graph["name"]) for i, graph in enumerate(self.graphs) if graph["name"] in process.doubts]
+
+    def settle(self, graph: int, refusal: str) -> None:
+        if refusal:
+            self.left_out[self.graphs[graph]["name"]] = [f"a word may be a pointer: {refusal}"]
+
+    def keep_state(self) -> None:
+        self.kept = {a: bytes(d) for a, d in process.memory.items() if in_zone(a) is not None}
+
+    def restore_state(self) -> None:
+        for address, data in self.kept.items():
+            if self.freed is None or not address <= self.freed[0] < address + len(data):
+                process.memory[address][:] = data
+
+    def fingerprint(self, graph: int) -> str:
+        parts = [read_memory(self.tensors[i].address, self.tensors[i].nbytes) for i in self.outputs[graph]]
+        return hashlib.sha256(b"".join(parts)).hexdigest() if any(parts) else ""
+
+    def expose(self, graph: int) -> None:
+        address = process.doubts[self.graphs[graph]["name"]]
+        self.freed = address, read_memory(address, 32), b""
+
+    def poison(self, pattern: int) -> None:
+        assert self.freed is not None
+        self.freed = *self.freed[:2], bytes([pattern + 1]) * 32
+        write_memory(self.freed[0], self.freed[2])
+
+    def untouched(self) -> bool:
+        assert self.freed is not None
+        return read_memory(self.freed[0], 32) == self.freed[2]
+
+    def heal(self) -> None:
+        if self.freed is not None:
+            write_memory(*self.freed[:2])
+            self.freed = None
+
+    def prepare_golden(self) -> None:
+        self.restore_state()
+
+    def observe_golden(self, graph: int, seed: int, offset: int) -> None:
+        self.golden.setdefault(self.graphs[graph]["name"], []).append(self.fingerprint(graph))
+
+    def write_golden(self, staging: Staging, rank: int) -> int:
+        process.golden = self.golden
+        self.restore_state()
+        return 0
+
     def write(self, staging: Staging, rank: int, strict: bool) -> SaveReport:
+        if strict and self.left_out:
+            raise fail("unsupported", next(iter(self.left_out.values()))[0])
         if process.full_disk:
             raise fail("io", "no space left on device")
         storages: dict[int, int] = {}
@@ -180,8 +237,15 @@ class Saver:
             "content": content,
         }
         staging.write_text("rank_0/all.json", json.dumps(document))
-        summaries = [GraphSummary(g["name"], len(g["program"]), 0, {"kernel": len(g["program"])}) for g in self.graphs]
-        return SaveReport(summaries, {}, [], {"rank_0/all.json": len(json.dumps(document))})
+        summaries = [
+            GraphSummary(i, g["name"], len(g["program"]), 0, {"kernel": len(g["program"])})
+            for i, g in enumerate(self.graphs)
+            if g["name"] not in self.left_out
+        ]
+        return SaveReport(summaries, self.left_out, [], {"rank_0/all.json": len(json.dumps(document))})
+
+
+POISON_PATTERNS = 3
 
 
 def describe_files(staging_path: str) -> list[tuple[str, int, str]]:

@@ -209,6 +209,9 @@ class Framework:
         self.offset += increment
         return state
 
+    def set_generator(self, seed: int, offset: int) -> None:
+        self.seed, self.offset = seed, offset
+
     def current_stream(self) -> int:
         return 0
 

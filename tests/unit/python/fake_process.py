@@ -6,6 +6,7 @@ Like the real core it places allocations of rebuilt zones by recorded size.
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,8 @@ class Process:
         self.out_of_memory_in: set[int] = set()
         self.full_disk = False
         self.lost_generator = False
+        self.doubts: dict[str, int] = {}  # graphs that SAVE has doubts about -> freed memory
+        self.golden: dict[str, list[str]] = {}  # graph -> outputs of its golden replays
         self.open_loaders: list[Any] = []
         self.pins = 0
         self.calls: list[str] = []
@@ -217,6 +220,8 @@ def run(program: Any) -> None:
             result = bytes((a + b) & 255 for a, b in zip(*data, strict=True))
         elif operation == "copy":
             (result,) = data
+        elif operation == "noise":
+            result = os.urandom(nbytes)
         elif operation == "random":
             seed, offset = (int.from_bytes(word, "little") for word in data)
             result = numbers(seed, offset, nbytes)

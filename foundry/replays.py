@@ -1,0 +1,89 @@
+"""Replays at the end of SAVE: is a stale word padding, and what does a graph compute (golden runs)?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from foundry import _core
+
+if TYPE_CHECKING:
+    from foundry.runtime import NativeGraph, Runtime
+
+log = logging.getLogger("foundry")
+
+# Native replays of a golden run: the first is the reference, the others show how far replays differ.
+GOLDEN_REPLAYS = 4
+
+
+class Replays:
+    """Replays of captured graphs with the memory that `saver` keeps put back before each, and the generator after all."""
+
+    def __init__(self, saver: _core.Saver, runtime: Runtime) -> None:
+        self._saver = saver
+        self._runtime = runtime
+
+    def prove_padding(self, graph: int, native: NativeGraph) -> str:
+        """Replays with the freed memory that the graph may point to as it is, then with patterns in it.
+
+        Returns why the words may be pointers, or "" if nothing depends on that memory. What a replay or the driver
+        fails with ends the proof, too.
+        """
+        self._saver.keep_state()
+        generator = self._runtime.draw(0)
+        try:
+            return self._depends(graph, self._replayer(native, generator, self._saver.restore_state))
+        except Exception as problem:  # noqa: BLE001 - a framework raises what it likes; the graph is left out for it
+            log.debug("proof of padding", exc_info=True)
+            return f"the test ended with {type(problem).__name__}: {problem}"
+        finally:
+            # After an error of the device nothing can be put back, and the next step of SAVE reports that.
+            with suppress(_core.FoundryError):
+                self._saver.heal()
+                self._saver.restore_state()
+            self._runtime.set_generator(*generator)
+
+    def _depends(self, graph: int, replay: Callable[[], None]) -> str:
+        def result() -> str:
+            replay()
+            return self._saver.fingerprint(graph)
+
+        self._saver.expose(graph)
+        before = result()
+        if not before:
+            return "the graph has no outputs that a test could compare"
+        if result() != before:
+            return (
+                "its outputs differ from replay to replay, so a test with other content in that memory proves nothing"
+            )
+        for pattern in range(_core.POISON_PATTERNS):
+            self._saver.poison(pattern)
+            if result() != before:
+                return "its outputs change with the content of that memory, so a kernel reads it"
+            if not self._saver.untouched():
+                return "a replay writes to that memory"
+        return ""
+
+    def golden(self, graph: int, native: NativeGraph) -> None:
+        """Records what the graph computes from the kept state, and how much native replays differ."""
+        seed, offset = generator = self._runtime.draw(0)
+        replay = self._replayer(native, generator, self._saver.prepare_golden)
+        try:
+            for _ in range(GOLDEN_REPLAYS):
+                replay()
+                self._saver.observe_golden(graph, seed, offset)
+        finally:
+            self._runtime.set_generator(*generator)
+
+    def _replayer(
+        self, native: NativeGraph, generator: tuple[int, int], prepare: Callable[[], None]
+    ) -> Callable[[], None]:
+        def replay() -> None:
+            prepare()
+            self._runtime.set_generator(*generator)
+            native.replay()
+            self._runtime.synchronize()
+
+        return replay

@@ -1,0 +1,227 @@
+"""Replays at the end of SAVE: proofs of padding, golden runs; and what LOAD does about verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fake_core
+import pytest
+from fake_framework import FakeTensor
+from session_world import Engine, World
+
+import foundry
+from foundry import verifying
+from foundry.report import Verdict
+
+STALE = bytes(range(32))
+
+
+def with_stale(program: Callable[[Engine, FakeTensor, FakeTensor], Any]) -> Callable[[Engine], None]:
+    """Captures a graph "stale" that may touch freed memory: program(engine, output, freed)."""
+
+    def make(engine: Engine) -> None:
+        freed = engine.framework.tensor(STALE)
+
+        def function() -> FakeTensor:
+            out = engine.framework.add(engine.x, engine.x)
+            program(engine, out, freed)
+            return out
+
+        engine.graphs[0] = engine.session.graph("stale", function)
+        fake_core.process.doubts["stale"] = freed.address
+        engine.keep = freed  # type: ignore[attr-defined]
+
+    return make
+
+
+def record(operation: str, to: int, sources: list[int], nbytes: int = 32) -> Callable[[Engine], None]:
+    def act(engine: Engine) -> None:
+        if engine.framework.recording is not None:
+            engine.framework.recording.append((operation, to, sources, nbytes))
+
+    return act
+
+
+def test_a_word_that_changes_nothing_is_padding(world: World) -> None:
+    engine = world.save(last=with_stale(lambda engine, out, freed: None))
+    report = engine.session.report
+    assert not report.left_out and "stale" in report.saved
+    assert engine.keep.data == STALE  # type: ignore[attr-defined]
+
+
+def test_a_graph_that_reads_freed_memory_is_left_out(world: World) -> None:
+    engine = world.save(
+        last=with_stale(lambda engine, out, freed: record("copy", out.address, [freed.address])(engine))
+    )
+    (sentence,) = engine.session.report.left_out["stale"]
+    assert "a kernel reads it" in sentence and "stale" not in engine.session.report.saved
+    assert engine.keep.data == STALE  # type: ignore[attr-defined]
+
+
+def test_a_graph_that_writes_freed_memory_is_left_out(world: World) -> None:
+    engine = world.save(
+        last=with_stale(lambda engine, out, freed: record("copy", freed.address, [out.address])(engine))
+    )
+    assert "writes to that memory" in engine.session.report.left_out["stale"][0]
+
+
+def test_outputs_that_do_not_repeat_prove_nothing(world: World) -> None:
+    engine = world.save(last=with_stale(lambda engine, out, freed: record("noise", out.address, [])(engine)))
+    assert "differ from replay to replay" in engine.session.report.left_out["stale"][0]
+
+
+def test_an_error_ends_the_proof_and_nothing_else(world: World) -> None:
+    def broken(engine: Engine, out: FakeTensor, freed: FakeTensor) -> None:
+        record("copy", 0xDEAD000, [out.address])(engine)
+
+    engine = world.save(last=with_stale(broken))
+    assert "illegal address" in engine.session.report.left_out["stale"][0]
+    assert engine.session.report.outcome == "saved" and "decode/8" in engine.session.report.saved
+
+
+def test_strict_fails_for_an_unproved_word(world: World) -> None:
+    with pytest.raises(foundry.FoundryError, match="may be a pointer"):
+        world.save(
+            session={"strict": True},
+            last=with_stale(lambda engine, out, freed: record("noise", out.address, [])(engine)),
+        )
+    assert not world.archive.exists()
+
+
+def test_replays_leave_no_trace(world: World) -> None:
+    """A graph that counts in mutable memory, and the generator."""
+
+    def counting(engine: Engine, out: FakeTensor, freed: FakeTensor) -> None:
+        assert engine.x is not None
+        record("add", engine.x.address, [engine.x.address, engine.x.address])(engine)
+
+    def setup(engine: Engine) -> None:
+        with_stale(counting)(engine)
+        assert engine.x is not None
+        engine.x.data = bytes([1] * 32)
+        engine.framework.seed, engine.framework.offset = 77, 8
+
+    engine = world.save(last=setup, session={"golden": True})
+    assert engine.x is not None and engine.x.data == bytes([1] * 32)
+    assert (engine.framework.seed, engine.framework.offset) == (77, 8)
+    assert not engine.session.report.left_out
+
+
+def test_golden_runs_are_recorded_for_the_graphs_asked_for(world: World) -> None:
+    def last(engine: Engine) -> None:
+        assert engine.x is not None
+        engine.x.data = bytes(range(32))
+        for name in ("one", "two"):
+            engine.session.graph(name, lambda: engine.framework.add(engine.x, engine.x), golden=name == "two")
+
+    engine = world.save(last=last)
+    assert engine.session.report.golden == ["two"] and list(fake_core.process.golden) == ["two"]
+    replays = fake_core.process.golden["two"]
+    assert len(replays) > 1 and len(set(replays)) == 1
+    every = world.save(session={"golden": True})
+    assert every.session.report.golden == every.session.report.saved
+
+
+def test_a_golden_run_that_fails_is_a_note(world: World) -> None:
+    def last(engine: Engine) -> None:
+        graph = engine.session.graph("g", lambda: engine.framework.add(engine.x, engine.x), golden=True)
+
+        def fails() -> None:
+            raise RuntimeError("no launch")
+
+        graph._native.replay = fails  # type: ignore[union-attr]
+
+    engine = world.save(last=last)
+    assert engine.session.report.outcome == "saved" and engine.session.report.golden == []
+    assert any("no golden run of graph g: no launch" in warning for warning in engine.session.report.warnings)
+
+
+# ---- LOAD
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict) -> None:
+    monkeypatch.setattr(verifying, "open_golden", lambda *arguments: object())
+    monkeypatch.setattr(verifying, "check", lambda *arguments: (list(verdicts), ["a note"]))
+
+
+BAD = Verdict("decode/16", "differs", "output 0 by 2")
+GOOD = Verdict("decode/8", "equal", "")
+
+
+def test_a_graph_that_computes_something_else_is_captured_natively(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world.save()
+    checked(monkeypatch, BAD, GOOD)
+    monkeypatch.setenv("FOUNDRY_VERIFY", "1")
+    monkeypatch.setenv("FOUNDRY_VERIFY_REPORT", str(tmp_path / "report.json"))
+    engine = world.load()
+    engine.check()
+    report = engine.session.report
+    assert {n: graph.source for n, graph in engine.graphs.items()} == {8: "restored", 16: "native", 32: "restored"}
+    assert "output 0 by 2" in report.fell_back["decode/16"] and report.verdicts == [BAD, GOOD]
+    assert "golden run of decode/16: differs: output 0 by 2" in str(report) and "a note" in report.warnings
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert document["outcome"] == "restored" and document["archive"] == str(world.archive)
+    assert [v["verdict"] for v in document["verdicts"]] == ["differs", "equal"]
+
+
+def test_on_mismatch_fail_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save()
+    checked(monkeypatch, BAD)
+    with pytest.raises(foundry.FoundryError, match=r"decode/16 .* does not compute what it did"):
+        world.load(session={"verify": True, "on_mismatch": "fail"})
+
+
+def test_golden_runs_that_are_damaged_are_known_before_anything_moves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.save()
+
+    def damaged(*arguments: Any) -> None:
+        raise fake_core.fail("corrupt", "rank_0/golden.fdry is damaged")
+
+    monkeypatch.setattr(verifying, "open_golden", damaged)
+    engine = world.load(session={"verify": True}, order=("w1", "w0"))
+    engine.check()
+    assert engine.session.report.outcome == "native" and "golden.fdry" in engine.session.report.reason
+
+
+def test_a_check_that_fails_leaves_no_graph_to_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save()
+
+    def fails(*arguments: Any) -> None:
+        raise fake_core.fail("driver", "the device is gone")
+
+    monkeypatch.setattr(verifying, "open_golden", lambda *arguments: object())
+    monkeypatch.setattr(verifying, "check", fails)
+    engines: list[Engine] = []
+    with pytest.raises(foundry.FoundryError, match="the device is gone"):
+        world.load(session={"verify": True}, last=engines.append)
+    assert engines[0].session.report.outcome == "failed"
+    with pytest.raises(foundry.FoundryError, match="cannot replay"):
+        engines[0].graphs[8].replay()
+
+
+def test_without_verify_nothing_is_replayed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save()
+    monkeypatch.setattr(verifying, "check", lambda *arguments: pytest.fail("it was verified"))
+    assert world.load().session.report.outcome == "restored"
+    monkeypatch.setenv("FOUNDRY_VERIFY", "1")
+    assert world.load(session={"verify": False}).session.report.outcome == "restored"
+
+
+def test_an_archive_without_golden_runs_says_so(world: World) -> None:
+    world.save()
+    engine = world.load(session={"verify": True})
+    assert engine.session.report.verdicts == [] and engine.session.report.outcome == "restored"
+    assert any("save it with golden=True" in warning for warning in engine.session.report.warnings)
+
+
+def test_a_value_that_is_no_choice_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOUNDRY_VERIFY", "yes")
+    with pytest.raises(ValueError, match="FOUNDRY_VERIFY is 'yes'"):
+        foundry.session(world.archive, "off")
