@@ -162,14 +162,14 @@ class GrownWorkspace(StoryEngine):
 
     def before_capture(self) -> None:
         super().before_capture()
-        self.library_workspace = self.device.driver.malloc(4 * MIB)
+        self.library_workspace = self.allocate(4 * MIB)
         self.notes["workspace"] = self.library_workspace
 
     def capture(self, name: str, batch: int, function: Callable[[], StepOutputs]) -> Replayable:
         if name == "decode/8":
             self.device.synchronize()
-            self.device.driver.free(self.library_workspace)
-            self.library_workspace = self.device.driver.malloc(8 * MIB)
+            self.release()
+            self.library_workspace = self.allocate(8 * MIB)
 
         def with_workspace() -> StepOutputs:
             outputs = function()
@@ -180,8 +180,29 @@ class GrownWorkspace(StoryEngine):
 
         return super().capture(name, batch, with_workspace)
 
+    def allocate(self, nbytes: int) -> int:
+        """A workspace's address."""
+        return self.device.driver.malloc(nbytes)
+
+    def release(self) -> None:
+        """Frees the workspace that is there."""
+        self.device.driver.free(self.library_workspace)
+
     def before_serving(self) -> None:
         """A native replay of the graphs whose workspace is gone would fault: they are captured anew."""
         if self.session.report.outcome == "saved":
             for batch in (48, 32, 24, 21, 16):
                 self.graphs[batch] = self.capture(f"again/{batch}", batch, partial(self.forward, batch))
+
+
+class GrownCachedWorkspace(GrownWorkspace):
+    """The same with a workspace of the engine's allocator, which keeps the segment for its other blocks."""
+
+    def allocate(self, nbytes: int) -> int:
+        self.cached = self.device.empty((nbytes,), "uint8")
+        if not self.keep:  # another block of its segment
+            self.keep.append(self.device.empty((2 * MIB,), "uint8"))
+        return self.cached.address
+
+    def release(self) -> None:
+        del self.cached

@@ -108,6 +108,20 @@ def test_freed_workspace_leaves_its_graphs_out(grown: Saved) -> None:
         assert "4.00 MiB" in sentence
 
 
+def test_freed_block_of_a_cached_segment_leaves_its_graphs_out(
+    saved: Saved, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The segment lives on; the block that the graphs point to does not."""
+    place = Place(tmp_path_factory.mktemp("cached"), saved[0].device)
+    save = place.run("save", kinds=(engines.GrownCachedWorkspace,))
+    assert save.code == 0 and "error" not in save.results, save.output
+    assert save.report["saved"] == GRAPHS[5:] and set(save.report["left_out"]) == set(GRAPHS[:5])
+    for sentences in save.report["left_out"].values():
+        assert "mini::add(" in sentences[0] and hex(save.results["notes"]["workspace"]) in sentences[0]
+        assert "which was freed" in sentences[0]
+    same(save, saved[1])
+
+
 def test_load_restores_the_others(grown: Saved) -> None:
     place, save = grown
     done = place.run("load", kinds=(engines.GrownWorkspace,))
