@@ -306,9 +306,12 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   const MemoryState& memory = found_->memory;
   for (const auto& [graph, findings] : std::exchange(found_->doubts, {})) leave_out(graph, findings, *found_);
   SaveReport report = found_->report;
-  if (strict && !report.left_out.empty()) return Error{ErrorKind::unsupported, 0, report.left_out.begin()->second.front()};
   Stopwatch watch;
   graph::GraphTables& tables = snapshotter_.tables();
+  for (const archive::GraphRecord& graph : tables.graphs) {
+    if (!strict || (graph.flags & archive::kGraphLeftOut) == 0) continue;
+    return Error{ErrorKind::unsupported, 0, report.left_out.at(std::string(tables.view().text(graph.name))).front()};
+  }
   FOUNDRY_ASSIGN(const ImageStoreReport images,
                  store_images(staging.directory(), process_, capability_, snapshotter_.image_ids(), tables));
   report.images = images.images;
