@@ -71,7 +71,13 @@ void check_inputs(Checker& check, const File& file) {
     check.require(inputs[i].fill == kNone || inputs[i].fill <= 0xff, "its fill is no byte");
     check.require(i == 0 || inputs[i - 1].address + inputs[i - 1].bytes <= inputs[i].address,
                   "it does not lie behind the one before it");
-    if (inputs[i].fill == kNone) stored.push_back({inputs[i].address, inputs[i].address + inputs[i].bytes});
+    if (inputs[i].fill != kNone) continue;
+    // A block may run on from one input into the next where no byte lies between them.
+    if (!stored.empty() && stored.back().end == inputs[i].address) {
+      stored.back().end += inputs[i].bytes;
+    } else {
+      stored.push_back({inputs[i].address, inputs[i].address + inputs[i].bytes});
+    }
   }
   const auto blocks = file.section<Section::golden_blocks>();
   const auto units = content_units(blocks, file.raw_section(Section::golden_content));

@@ -62,6 +62,18 @@ TEST(Validate, SamplesAreValid) {
   }
 }
 
+// A caching allocator puts tensors side by side; content is stored in blocks that do not know where one ends.
+TEST(Validate, AGoldenBlockMayRunOnIntoTheNextInput) {
+  GoldenContent golden;
+  golden.inputs[1].fill = kNone;
+  golden.content.resize(20, std::byte{5});
+  golden.blocks[0].bytes = golden.blocks[0].stored_bytes = 20;
+  const Status adjacent = check(golden, FileKind::golden);
+  EXPECT_TRUE(adjacent.ok()) << adjacent.error().text;
+  golden.inputs[1].address += 1;
+  EXPECT_THAT(check(golden, FileKind::golden).error().text, HasSubstr("it belongs to no input"));
+}
+
 // clang-format off: one kind of damage a line
 TEST(Validate, EveryWrongFieldOfAGraphsFile) {
   using G = GraphsContent;
