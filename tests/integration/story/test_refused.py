@@ -151,7 +151,7 @@ def test_strict_fails_save(saved: Saved, tmp_path_factory: pytest.TempPathFactor
     place = Place(tmp_path_factory.mktemp("strict"), saved[0].device)
     done = place.run("save", "--strict", kinds=(engines.GrownWorkspace,))
     assert done.code == 0, done.output
-    assert any(done.error.startswith(f"graph {name}, node ") for name in GRAPHS[:5])
+    assert done.error.startswith("graph decode/48, node ")  # the first that was captured
     assert "mini::add(" in done.error and "which was freed" in done.error
     assert done.report["outcome"] == "failed"
     assert [path.name for path in place.folder.iterdir()] == ["save.json"]
