@@ -41,6 +41,17 @@ def test_restore_starts_before_any_phase(world: World) -> None:
     assert engine.session.report.outcome == "restored"
 
 
+def test_graphs_with_copies_wait_for_the_engines_tensors(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver refuses a copy node whose memory is not mapped yet."""
+    world.save()
+    monkeypatch.setattr("foundry.loading._ADDRESSED", frozenset(["kernel"]))
+    started: list[bool] = []
+    engine = world.load(last=lambda engine: started.append("start" in fake_core.process.calls))
+    assert started == [False] and "start" in fake_core.process.calls
+    engine.check()
+    assert loaded(engine) == dict.fromkeys(SIZES, "restored")
+
+
 def test_allocations_outside_phases_may_differ(world: World) -> None:
     world.save(before=lambda engine: setattr(engine, "junk", engine.framework.alloc(100)))
     keep: list[Any] = []
