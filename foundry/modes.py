@@ -41,9 +41,10 @@ def chosen_mode(mode: str) -> Mode:
     """`mode`, or for "auto" what the launcher set in the environment. Raises ValueError for anything else."""
     if mode == "auto":
         mode = os.environ.get(MODE_VARIABLE) or "auto"
-    if mode not in MODES:
-        raise ValueError(f"the mode is {mode!r}, not one of {', '.join(MODES)}")
-    return mode
+    for known in MODES:
+        if mode == known:
+            return known
+    raise ValueError(f"the mode is {mode!r}, not one of {', '.join(MODES)}")
 
 
 def chosen_path(path: str | os.PathLike[str] | None) -> str:

@@ -1,9 +1,9 @@
 #include "build/selftest/answer.h"
 
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/parallel_reduce.h>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include <functional>
 #include <stdexcept>

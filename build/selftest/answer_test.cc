@@ -47,7 +47,8 @@ TEST(Embed, FatbinHasBothImages) {
   std::memcpy(&magic, scale_sm80_begin, sizeof magic);
   EXPECT_EQ(magic, 0xBA55ED50u);
   const std::string_view bytes(reinterpret_cast<const char*>(scale_sm80_begin), scale_sm80_size);
-  EXPECT_THAT(std::string(bytes), testing::HasSubstr("\x7f" "ELF"));
+  EXPECT_THAT(std::string(bytes), testing::HasSubstr("\x7f"
+                                                     "ELF"));
 }
 
 }  // namespace

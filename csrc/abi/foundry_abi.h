@@ -5,10 +5,9 @@
  * and foundry._core looks it up with dlsym(RTLD_DEFAULT, "foundry_abi_v1"). Both sides are built from this file;
  * `version` and `bytes` are compared before any other field is touched.
  *
- * Conventions: functions that can fail return 0 or a nonzero status (1 + error->kind) and fill `error` (never null) with a
- * sentence.
- * Enumerating functions write at most `capacity` records and return how many there are. No function throws, prints or
- * ends the process. All functions may be called from any thread.
+ * Conventions: functions that can fail return 0 or a nonzero status (1 + error->kind) and fill `error` (never null)
+ * with a sentence. Enumerating functions write at most `capacity` records and return how many there are. No function
+ * throws, prints or ends the process. All functions may be called from any thread.
  */
 #pragma once
 
@@ -44,11 +43,11 @@ typedef enum foundry_zone_kind {
 typedef struct foundry_zone_info {
   char name[FOUNDRY_ZONE_NAME_BYTES];
   uint32_t slot;
-  uint32_t kind;        /* foundry_zone_kind */
-  int32_t device;       /* CUDA ordinal in this process */
-  uint32_t granularity; /* bytes; what the driver asked for, 2 MiB or more */
-  uint64_t base, size;  /* reserved window */
-  uint64_t used_end;    /* first address never handed out */
+  uint32_t kind;                          /* foundry_zone_kind */
+  int32_t device;                         /* CUDA ordinal in this process */
+  uint32_t granularity;                   /* bytes; what the driver asked for, 2 MiB or more */
+  uint64_t base, size;                    /* reserved window */
+  uint64_t used_end;                      /* first address never handed out */
   uint64_t live_bytes, quarantined_bytes; /* as asked for */
   uint64_t mapped_bytes;                  /* physical memory */
   uint64_t allocations, frees;
@@ -68,9 +67,9 @@ typedef struct foundry_range {
   uint64_t ordinal;      /* order of allocation in the process, over all zones; from 1, with gaps */
   uint64_t stream;       /* CUstream that the allocation was made for, 0 if none */
   uint32_t slot;
-  uint32_t state;        /* foundry_range_state */
-  uint32_t thread;       /* kernel thread id */
-  uint32_t pinned;       /* how often; nonzero: stays mapped after free until unpinned as often */
+  uint32_t state;  /* foundry_range_state */
+  uint32_t thread; /* kernel thread id */
+  uint32_t pinned; /* how often; nonzero: stays mapped after free until unpinned as often */
 } foundry_range;
 
 /* One recorded allocation that LOAD expects to see again in a rebuilt zone. */
@@ -86,13 +85,13 @@ typedef enum foundry_image_format {
 } foundry_image_format;
 
 typedef struct foundry_image {
-  uint64_t id;           /* order of loading, from 0 */
-  void* handle;          /* CUmodule or CUlibrary */
-  uint32_t is_library;   /* 1: CUlibrary, 0: CUmodule */
-  uint32_t format;       /* foundry_image_format */
-  uint32_t loaded;       /* 0 after it was unloaded */
+  uint64_t id;         /* order of loading, from 0 */
+  void* handle;        /* CUmodule or CUlibrary */
+  uint32_t is_library; /* 1: CUlibrary, 0: CUmodule */
+  uint32_t format;     /* foundry_image_format */
+  uint32_t loaded;     /* 0 after it was unloaded */
   uint32_t reserved;
-  const void* data;      /* owned by the hook until the process ends */
+  const void* data; /* owned by the hook until the process ends */
   uint64_t bytes;
   const char* entry_point; /* which driver call loaded it */
   const char* source;      /* file or library it came from, "" if unknown */
@@ -101,22 +100,22 @@ typedef struct foundry_image {
 typedef enum foundry_event_kind {
   FOUNDRY_EVENT_ALLOC = 1,
   FOUNDRY_EVENT_FREE = 2,
-  FOUNDRY_EVENT_MAP = 3,     /* VMM mapping made by somebody else: passed through, journaled */
+  FOUNDRY_EVENT_MAP = 3, /* VMM mapping made by somebody else: passed through, journaled */
   FOUNDRY_EVENT_UNMAP = 4,
   FOUNDRY_EVENT_HOST_ALLOC = 5,
   FOUNDRY_EVENT_HOST_FREE = 6,
   FOUNDRY_EVENT_IMAGE_LOAD = 7,
   FOUNDRY_EVENT_IMAGE_UNLOAD = 8,
-  FOUNDRY_EVENT_STATE = 9    /* cuFuncSetAttribute, cuCtxSetLimit, texture objects, ...: SAVE may warn */
+  FOUNDRY_EVENT_STATE = 9 /* cuFuncSetAttribute, cuCtxSetLimit, texture objects, ...: SAVE may warn */
 } foundry_event_kind;
 
 typedef struct foundry_event {
-  uint64_t ordinal;      /* ALLOC and FREE of a range carry foundry_range.ordinal; other events one of their own */
+  uint64_t ordinal; /* ALLOC and FREE of a range carry foundry_range.ordinal; other events one of their own */
   uint64_t address, bytes, stream;
-  uint32_t kind;         /* foundry_event_kind */
-  uint32_t slot;         /* zone, FOUNDRY_NO_ZONE if none */
+  uint32_t kind; /* foundry_event_kind */
+  uint32_t slot; /* zone, FOUNDRY_NO_ZONE if none */
   uint32_t thread;
-  uint32_t stack;        /* 1 + index into stacks, 0 = none taken */
+  uint32_t stack;          /* 1 + index into stacks, 0 = none taken */
   const char* entry_point; /* static string, never null */
 } foundry_event;
 
@@ -129,8 +128,8 @@ typedef struct foundry_stack {
 #define FOUNDRY_NO_MODULE 0xffffffffu
 
 typedef struct foundry_frame {
-  uint64_t offset;   /* address of the call as the module's file has it; 0 without a module */
-  uint32_t module;   /* index into modules, FOUNDRY_NO_MODULE: code that no file holds */
+  uint64_t offset; /* address of the call as the module's file has it; 0 without a module */
+  uint32_t module; /* index into modules, FOUNDRY_NO_MODULE: code that no file holds */
   uint32_t reserved;
 } foundry_frame;
 
@@ -157,8 +156,8 @@ typedef size_t (*foundry_python_walker)(foundry_python_frame* out, size_t capaci
 #define FOUNDRY_JOURNAL_PYTHON 4u
 
 typedef struct foundry_abi {
-  uint32_t version; /* FOUNDRY_ABI_VERSION */
-  uint32_t bytes;   /* sizeof(foundry_abi) */
+  uint32_t version;  /* FOUNDRY_ABI_VERSION */
+  uint32_t bytes;    /* sizeof(foundry_abi) */
   const char* owner; /* "hook" or "core" */
   const char* build; /* "0.1.0" plus what tells builds apart */
   int32_t sm_target; /* 80, 90; 0 where the owner has no device code of its own */
@@ -167,8 +166,8 @@ typedef struct foundry_abi {
   /* The real driver function behind `symbol` (exact spelling, e.g. "cuMemFree_v2"); null if the driver lacks it. */
   void* (*driver_symbol)(const char* symbol);
 
-  /* Zones. `base` 0 lets the owner choose the next free window (SAVE); LOAD passes the recorded one. `size` 0 is a whole
-   * window. Opening a name again returns its slot; kind, base and size (where given) must agree. */
+  /* Zones. `base` 0 lets the owner choose the next free window (SAVE); LOAD passes the recorded one. `size` 0 is a
+   * whole window. Opening a name again returns its slot; kind, base and size (where given) must agree. */
   int (*zone_open)(int device, const char* name, uint32_t kind, uint64_t base, uint64_t size, uint32_t* slot,
                    foundry_error* error);
   /* LOAD, once per rebuilt zone: allocations of this zone take these addresses, first in first out per size (exact size

@@ -186,7 +186,7 @@ ContentWriter& ContentWriter::operator=(ContentWriter&&) noexcept = default;
 ContentWriter::~ContentWriter() = default;
 
 Result<ContentWriter> ContentWriter::create(FileWriter& file, const ContentOptions& options,
-                                           const ContentSections& sections) {
+                                            const ContentSections& sections) {
   auto state = std::make_unique<State>();
   state->file = &file;
   state->options = options;

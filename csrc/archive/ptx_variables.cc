@@ -88,7 +88,8 @@ std::vector<std::string> ptx_variables(std::string_view ptx) {
       external = true;
     } else if (token == ".global" || token == ".const") {
       variable = true;
-    } else if (variable && !value && first != '.' && std::isdigit(static_cast<unsigned char>(first)) == 0 && is_name(first)) {
+    } else if (variable && !value && first != '.' && std::isdigit(static_cast<unsigned char>(first)) == 0 &&
+               is_name(first)) {
       candidate = token;
     }
   }

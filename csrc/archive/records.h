@@ -244,11 +244,11 @@ struct GoldenRunRecord {
 };
 
 struct GoldenOutputRecord {
-  Hash128 hash;    // xxh3-128 of the elements in order of their indices, without the gaps of strides
-  uint64_t bytes;  // of the elements
-  uint64_t spread;  // bits of a double: largest difference between native replays
-  uint64_t values;  // comparison by spread: offset of the elements in `golden_values`, else 0
-  uint32_t tensor;  // index into `tensors` (memory.fdry)
+  Hash128 hash;         // xxh3-128 of the elements in order of their indices, without the gaps of strides
+  uint64_t bytes;       // of the elements
+  uint64_t spread;      // bits of a double: largest difference between native replays
+  uint64_t values;      // comparison by spread: offset of the elements in `golden_values`, else 0
+  uint32_t tensor;      // index into `tensors` (memory.fdry)
   uint32_t comparison;  // Comparison
 };
 

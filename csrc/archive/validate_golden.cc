@@ -20,7 +20,8 @@ struct Interval {
 std::vector<Interval> mutable_memory(const File& memory) {
   std::vector<Interval> parts;
   for (const TensorRecord& tensor : memory.section<Section::tensors>()) {
-    if ((tensor.flags & kMutable) != 0 && tensor.bytes != 0) parts.push_back({tensor.address, tensor.address + tensor.bytes});
+    if ((tensor.flags & kMutable) != 0 && tensor.bytes != 0)
+      parts.push_back({tensor.address, tensor.address + tensor.bytes});
   }
   std::sort(parts.begin(), parts.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<Interval> merged;
@@ -55,7 +56,8 @@ void check_outputs(Checker& check, const File& file) {
       check.require(output.values >= used, "its values belong to another output");
       used = output.values + output.bytes;
     } else {
-      check.require(output.spread == 0 && output.values == 0, "it has a spread or values that its comparison does not use");
+      check.require(output.spread == 0 && output.values == 0,
+                    "it has a spread or values that its comparison does not use");
     }
   }
 }

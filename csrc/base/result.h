@@ -36,7 +36,7 @@ struct Unit {};
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
   Result(Error error) : value_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.index() == 0; }
@@ -63,14 +63,13 @@ inline Status success() { return Unit{}; }
 // FOUNDRY_ASSIGN(lhs, expr): same, and moves the value into `lhs` (a declaration or an lvalue).
 #define FOUNDRY_CONCAT_(a, b) a##b
 #define FOUNDRY_CONCAT(a, b) FOUNDRY_CONCAT_(a, b)
-#define FOUNDRY_TRY(expr)                                  \
-  do {                                                     \
-    auto foundry_try_result_ = (expr);                     \
-    if (!foundry_try_result_.ok())                         \
-      return std::move(foundry_try_result_).error();       \
+#define FOUNDRY_TRY(expr)                                                         \
+  do {                                                                            \
+    auto foundry_try_result_ = (expr);                                            \
+    if (!foundry_try_result_.ok()) return std::move(foundry_try_result_).error(); \
   } while (false)
 #define FOUNDRY_ASSIGN(lhs, expr) FOUNDRY_ASSIGN_(lhs, expr, FOUNDRY_CONCAT(foundry_assign_, __COUNTER__))
-#define FOUNDRY_ASSIGN_(lhs, expr, tmp)      \
-  auto tmp = (expr);                         \
+#define FOUNDRY_ASSIGN_(lhs, expr, tmp)         \
+  auto tmp = (expr);                            \
   if (!tmp.ok()) return std::move(tmp).error(); \
   lhs = std::move(tmp).value()

@@ -13,11 +13,11 @@ enum class Need { required, optional };
 
 Result<Driver> Driver::bind(const std::function<void*(const char*)>& resolve) {
   Driver driver;
-#define FOUNDRY_BIND(name, symbol, type, need)                                                            \
-  driver.name = reinterpret_cast<type>(resolve(#symbol));                                                 \
-  if (driver.name == nullptr && Need::need == Need::required) {                                           \
-    return Error{ErrorKind::unsupported, 0,                                                               \
-                 "the CUDA driver has no " #symbol "; Foundry needs a driver for CUDA 12.4 or later"};    \
+#define FOUNDRY_BIND(name, symbol, type, need)                                                         \
+  driver.name = reinterpret_cast<type>(resolve(#symbol));                                              \
+  if (driver.name == nullptr && Need::need == Need::required) {                                        \
+    return Error{ErrorKind::unsupported, 0,                                                            \
+                 "the CUDA driver has no " #symbol "; Foundry needs a driver for CUDA 12.4 or later"}; \
   }
   FOUNDRY_DRIVER_ENTRY_POINTS(FOUNDRY_BIND)
 #undef FOUNDRY_BIND
@@ -29,8 +29,9 @@ Result<Driver> Driver::open() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
-    return Error{ErrorKind::unsupported, 0,
-                 format("no CUDA driver: libcuda.so.1 cannot be opened (%s)", reason != nullptr ? reason : "unknown reason")};
+    return Error{
+        ErrorKind::unsupported, 0,
+        format("no CUDA driver: libcuda.so.1 cannot be opened (%s)", reason != nullptr ? reason : "unknown reason")};
   }
   return bind([library](const char* symbol) { return dlsym(library, symbol); });
 }
@@ -38,10 +39,12 @@ Result<Driver> Driver::open() {
 Error Driver::error(CUresult code, const char* call) const {
   const char* name = nullptr;
   const char* text = nullptr;
-  if (cuGetErrorName == nullptr || cuGetErrorName(code, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown CUresult";
+  if (cuGetErrorName == nullptr || cuGetErrorName(code, &name) != CUDA_SUCCESS || name == nullptr)
+    name = "unknown CUresult";
   if (cuGetErrorString == nullptr || cuGetErrorString(code, &text) != CUDA_SUCCESS || text == nullptr) text = "no text";
   const ErrorKind kind = code == CUDA_ERROR_OUT_OF_MEMORY ? ErrorKind::out_of_memory : ErrorKind::driver;
-  return Error{kind, static_cast<int>(code), format("%s failed: %s (%s, %d)", call, text, name, static_cast<int>(code))};
+  return Error{kind, static_cast<int>(code),
+               format("%s failed: %s (%s, %d)", call, text, name, static_cast<int>(code))};
 }
 
 ScopedContext::ScopedContext(const Driver& driver, CUcontext context) : driver_(driver), status_(success()) {

@@ -62,8 +62,8 @@ class RelaxedCaptureMode {
 }  // namespace foundry::driver
 
 // FOUNDRY_CU(driver, cuMemMap, args...): calls and returns the driver's error from the enclosing function.
-#define FOUNDRY_CU(drv, name, ...)                                                          \
-  do {                                                                                      \
-    const CUresult foundry_cu_code_ = (drv).name(__VA_ARGS__);                              \
-    if (foundry_cu_code_ != CUDA_SUCCESS) return (drv).error(foundry_cu_code_, #name);      \
+#define FOUNDRY_CU(drv, name, ...)                                                     \
+  do {                                                                                 \
+    const CUresult foundry_cu_code_ = (drv).name(__VA_ARGS__);                         \
+    if (foundry_cu_code_ != CUDA_SUCCESS) return (drv).error(foundry_cu_code_, #name); \
   } while (false)

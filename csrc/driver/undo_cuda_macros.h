@@ -1,5 +1,5 @@
-// cuda.h maps plain names to versioned symbols by macro (cuMemAlloc -> cuMemAlloc_v2). Inside Foundry the table names the
-// symbol, so the macros go. Kept in step with entry_points.h by tests/unit/driver.
+// cuda.h maps plain names to versioned symbols by macro (cuMemAlloc -> cuMemAlloc_v2). Inside Foundry the table names
+// the symbol, so the macros go. Kept in step with entry_points.h by tests/unit/driver.
 #pragma once
 
 #undef cuDeviceGetUuid

@@ -65,14 +65,16 @@ Result<uint64_t> AbiImages::resolve(const KernelHandle& handle, std::string_view
     if (image->is_library == 0) {
       CUfunction function = nullptr;
       if (handle.function != nullptr &&
-          driver_.cuModuleGetFunction(&function, static_cast<CUmodule>(image->handle), symbol.c_str()) == CUDA_SUCCESS &&
+          driver_.cuModuleGetFunction(&function, static_cast<CUmodule>(image->handle), symbol.c_str()) ==
+              CUDA_SUCCESS &&
           function == handle.function) {
         return image->id;
       }
       continue;
     }
     CUkernel kernel = nullptr;
-    if (driver_.cuLibraryGetKernel(&kernel, static_cast<CUlibrary>(image->handle), symbol.c_str()) != CUDA_SUCCESS) continue;
+    if (driver_.cuLibraryGetKernel(&kernel, static_cast<CUlibrary>(image->handle), symbol.c_str()) != CUDA_SUCCESS)
+      continue;
     if (kernel == handle.kernel || static_cast<void*>(kernel) == static_cast<void*>(handle.function)) return image->id;
     CUfunction function = nullptr;
     if (handle.function != nullptr && driver_.cuKernelGetFunction(&function, kernel) == CUDA_SUCCESS &&

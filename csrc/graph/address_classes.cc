@@ -37,8 +37,9 @@ void AddressClasses::sort(Intervals& intervals) {
 }
 
 const AddressClasses::Interval* AddressClasses::find(const Intervals& intervals, uint64_t address) {
-  const auto above = std::upper_bound(intervals.begin(), intervals.end(), address,
-                                      [](uint64_t value, const Interval& interval) { return value < interval.address; });
+  const auto above =
+      std::upper_bound(intervals.begin(), intervals.end(), address,
+                       [](uint64_t value, const Interval& interval) { return value < interval.address; });
   if (above == intervals.begin()) return nullptr;
   const Interval& candidate = *(above - 1);
   return address - candidate.address < candidate.bytes ? &candidate : nullptr;

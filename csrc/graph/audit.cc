@@ -38,7 +38,8 @@ class Audit {
     graph_ = graph;
     node_ = node;
     switch (record.type) {
-      case CU_GRAPH_NODE_TYPE_KERNEL: return look_at_kernel(view_.kernels[record.payload]);
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        return look_at_kernel(view_.kernels[record.payload]);
       case CU_GRAPH_NODE_TYPE_MEMCPY: {
         const archive::MemcpyRecord& copy = view_.memcpys[record.payload];
         FOUNDRY_TRY(operand(archive::kPointerSource, copy.source, source_extent(copy)));
@@ -48,7 +49,8 @@ class Audit {
         const archive::MemsetRecord& set = view_.memsets[record.payload];
         return operand(archive::kPointerDestination, set.destination, extent(set));
       }
-      default: return success();
+      default:
+        return success();
     }
   }
 

@@ -49,12 +49,13 @@ inline constexpr uint32_t kMostTextsPerGraph = 32;
 
 struct AuditResult {
   // In order of graph, node, parameter and offset. Words that lie outside every zone and are nothing the driver knows
-  // are no pointers. Class of unknown device memory: `dangling`; of unregistered pinned memory: `host` with target kNone.
+  // are no pointers. Class of unknown device memory: `dangling`; of unregistered pinned memory: `host` with target
+  // kNone.
   std::vector<archive::PointerRecord> pointers;
   std::vector<Finding> findings;  // in the same order
   std::vector<Root> roots;        // ascending, each once
-  uint64_t words = 0;  // looked at
-  uint64_t asked = 0;  // times the driver was asked about one
+  uint64_t words = 0;             // looked at
+  uint64_t asked = 0;             // times the driver was asked about one
 };
 
 // What to do about a finding is the caller's decision. Errors: `driver` if the driver cannot be asked about addresses.

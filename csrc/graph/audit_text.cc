@@ -22,10 +22,14 @@ std::string node_words(const AuditInput& input, const PointerRecord& pointer) {
 
 std::string operand_words(const PointerRecord& pointer) {
   switch (pointer.param) {
-    case archive::kPointerSource: return "its source";
-    case archive::kPointerDestination: return "its destination";
-    case archive::kPointerWindow: return "its access-policy window";
-    default: return format("the word at offset %u of argument %u", pointer.offset, pointer.param);
+    case archive::kPointerSource:
+      return "its source";
+    case archive::kPointerDestination:
+      return "its destination";
+    case archive::kPointerWindow:
+      return "its access-policy window";
+    default:
+      return format("the word at offset %u of argument %u", pointer.offset, pointer.param);
   }
 }
 
@@ -58,11 +62,13 @@ std::vector<Holder> holders_of(const GraphView& view) {
   std::vector<Holder> holders(view.graphs.size());
   // A child graph stands before the graph that holds it, so the outer one is named first going backwards.
   for (uint32_t graph = static_cast<uint32_t>(view.graphs.size()); graph-- > 0;) {
-    if (holders[graph].graph == kNone) holders[graph] = {graph, "graph " + std::string(view.text(view.graphs[graph].name))};
+    if (holders[graph].graph == kNone)
+      holders[graph] = {graph, "graph " + std::string(view.text(view.graphs[graph].name))};
     for (uint32_t node = 0; node < view.graphs[graph].node_count; ++node) {
       const archive::NodeRecord& record = view.nodes[view.graphs[graph].first_node + node];
       if (record.type != CU_GRAPH_NODE_TYPE_GRAPH) continue;
-      holders[record.payload] = {holders[graph].graph, format("%s, node %u (child graph)", holders[graph].where.c_str(), node)};
+      holders[record.payload] = {holders[graph].graph,
+                                 format("%s, node %u (child graph)", holders[graph].where.c_str(), node)};
     }
   }
   return holders;
@@ -74,26 +80,31 @@ std::string finding_text(const AuditInput& input, const std::vector<Holder>& hol
   std::string what;
   switch (kind) {
     case FindingKind::dangling:
-      what = format("where nothing is allocated (%s); keep the tensor alive for as long as the graph is, or capture anew "
-                    "after the last change of its memory",
-                    place.c_str());
+      what = format(
+          "where nothing is allocated (%s); keep the tensor alive for as long as the graph is, or capture anew "
+          "after the last change of its memory",
+          place.c_str());
       break;
     case FindingKind::unknown_device:
-      what = "device memory that was allocated outside Foundry's zones and is no module variable; it must be allocated "
-             "after Foundry began, or be registered as a relocatable range";
+      what =
+          "device memory that was allocated outside Foundry's zones and is no module variable; it must be allocated "
+          "after Foundry began, or be registered as a relocatable range";
       break;
     case FindingKind::pinned_host:
-      what = "pinned host memory, which will not exist on LOAD; register the host range, or copy to the device outside "
-             "the capture";
+      what =
+          "pinned host memory, which will not exist on LOAD; register the host range, or copy to the device outside "
+          "the capture";
       break;
     case FindingKind::unanchored:
-      what = format("memory of a rebuilt zone that no registered tensor covers (%s); register the tensor, or allocate it "
-                    "outside that phase",
-                    place.c_str());
+      what = format(
+          "memory of a rebuilt zone that no registered tensor covers (%s); register the tensor, or allocate it "
+          "outside that phase",
+          place.c_str());
       break;
   }
   return format("%s, node %u (%s): %s is %s, %s", holders[pointer.graph].where.c_str(), pointer.node,
-                node_words(input, pointer).c_str(), operand_words(pointer).c_str(), hex(pointer.value).c_str(), what.c_str());
+                node_words(input, pointer).c_str(), operand_words(pointer).c_str(), hex(pointer.value).c_str(),
+                what.c_str());
 }
 
 }  // namespace foundry::graph

@@ -50,7 +50,8 @@ inline Extent destination_extent(const archive::MemcpyRecord& copy) {
 
 inline Extent extent(const archive::MemsetRecord& set) {
   return internal::box(set.destination, 0, 0, 0, set.pitch, 0,
-                       internal::saturated(static_cast<unsigned __int128>(set.width) * set.element_bytes), set.height, 1);
+                       internal::saturated(static_cast<unsigned __int128>(set.width) * set.element_bytes), set.height,
+                       1);
 }
 
 }  // namespace foundry::graph

@@ -115,9 +115,10 @@ Result<FunctionTable::Known> FunctionTable::add(const KernelHandle& handle, uint
           .within(format("parameter %zu of kernel %s", index, demangle(name).c_str()));
     }
     if (index >= kMostParams || offset > kMostParams || bytes > kMostParams) {
-      return Error{ErrorKind::driver, 0,
-                   format("the driver reports parameter %zu of kernel %s at offset %zu with %zu bytes, which no kernel has",
-                          index, demangle(name).c_str(), offset, bytes)};
+      return Error{
+          ErrorKind::driver, 0,
+          format("the driver reports parameter %zu of kernel %s at offset %zu with %zu bytes, which no kernel has",
+                 index, demangle(name).c_str(), offset, bytes)};
     }
     tables_.params.push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
     state.buffer_bytes = std::max(state.buffer_bytes, static_cast<uint32_t>(offset + bytes));

@@ -68,7 +68,7 @@ class FunctionTable {
   boost::unordered_flat_map<uint64_t, uint32_t> image_by_id_;
   boost::unordered_flat_map<const void*, Known> by_handle_;
   boost::unordered_flat_map<std::pair<uint32_t, std::string>, uint32_t> by_name_;  // (image, mangled name)
-  size_t committed_ = 0;  // functions
+  size_t committed_ = 0;                                                           // functions
   uint64_t generation_ = 0;
   bool attributes_changed_ = false;
 };

@@ -66,9 +66,12 @@ Status GraphBuilder::add_node(CUgraph into, uint32_t graph, uint32_t node, const
   const archive::NodeRecord& record = c_.view.nodes[c_.view.graphs[graph].first_node + node];
   const Rebound rebound = rebound_of(graph, node);
   switch (record.type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: return add_kernel(into, record.payload, rebound, time, added);
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return add_memcpy(into, record.payload, rebound, added);
-    case CU_GRAPH_NODE_TYPE_MEMSET: return add_memset(into, record.payload, rebound, added);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return add_kernel(into, record.payload, rebound, time, added);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return add_memcpy(into, record.payload, rebound, added);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return add_memset(into, record.payload, rebound, added);
     case CU_GRAPH_NODE_TYPE_EMPTY:
       FOUNDRY_CU(c_.driver, cuGraphAddEmptyNode, &added, into, nullptr, 0);
       return success();
@@ -113,17 +116,18 @@ Status GraphBuilder::add_kernel(CUgraph into, uint32_t payload, Rebound rebound,
     if (shifted.empty()) shifted.assign(arguments, arguments + record.argument_bytes);
     const archive::ParamRecord& param = c_.view.params[function.first_param + pointer->param];
     uint64_t word = 0;
-    if (uint64_t{pointer->offset} + sizeof word > param.bytes || uint64_t{param.offset} + param.bytes > shifted.size()) {
+    if (uint64_t{pointer->offset} + sizeof word > param.bytes ||
+        uint64_t{param.offset} + param.bytes > shifted.size()) {
       return Error{ErrorKind::corrupt, 0,
-                   format("the archive rebinds a word at offset %u of parameter %u, which has %u bytes", pointer->offset,
-                          pointer->param, param.bytes)};
+                   format("the archive rebinds a word at offset %u of parameter %u, which has %u bytes",
+                          pointer->offset, pointer->param, param.bytes)};
     }
     std::byte* place = shifted.data() + param.offset + pointer->offset;
     std::memcpy(&word, place, sizeof word);
     if (word != pointer->value) {
       return Error{ErrorKind::corrupt, 0,
-                   format("the archive rebinds parameter %u, offset %u, from %s, but the argument is %s", pointer->param,
-                          pointer->offset, hex(pointer->value).c_str(), hex(word).c_str())};
+                   format("the archive rebinds parameter %u, offset %u, from %s, but the argument is %s",
+                          pointer->param, pointer->offset, hex(pointer->value).c_str(), hex(word).c_str())};
     }
     FOUNDRY_ASSIGN(const uint64_t shift, shift_of(*pointer));
     word += shift;
@@ -151,9 +155,11 @@ Status GraphBuilder::set_launch_attributes(CUgraphNode node, const KernelRecord&
   for (uint32_t i = 0; i < record.attribute_count; ++i) {
     const archive::LaunchAttributeRecord& attribute = c_.view.launch_attributes[record.first_attribute + i];
     const LaunchAttributeInfo* info = launch_attribute_info(attribute.id);
-    if (info == nullptr || info->handling == AttributeHandling::refused || info->handling == AttributeHandling::ignored) {
-      return Error{ErrorKind::mismatch, 0,
-                   format("the archive sets its launch attribute %u, which this version does not restore", attribute.id)};
+    if (info == nullptr || info->handling == AttributeHandling::refused ||
+        info->handling == AttributeHandling::ignored) {
+      return Error{
+          ErrorKind::mismatch, 0,
+          format("the archive sets its launch attribute %u, which this version does not restore", attribute.id)};
     }
     CUlaunchAttributeValue value;
     std::memcpy(&value, attribute.value, sizeof value);
@@ -228,7 +234,9 @@ Status GraphBuilder::add_edges(CUgraph into, const GraphRecord& record, std::spa
   // Drivers up to 610 give every edge of one call the data of its first edge: one call for each kind of edge.
   std::vector<const archive::EdgeRecord*> edges(record.edge_count);
   for (uint32_t i = 0; i < record.edge_count; ++i) edges[i] = &c_.view.edges[record.first_edge + i];
-  const auto kind = [](const archive::EdgeRecord* edge) { return std::tie(edge->type, edge->from_port, edge->to_port); };
+  const auto kind = [](const archive::EdgeRecord* edge) {
+    return std::tie(edge->type, edge->from_port, edge->to_port);
+  };
   std::stable_sort(edges.begin(), edges.end(), [&](auto* a, auto* b) { return kind(a) < kind(b); });
 
   std::vector<CUgraphNode> from, to;
@@ -249,8 +257,8 @@ Status GraphBuilder::add_edges(CUgraph into, const GraphRecord& record, std::spa
     const CUresult code = c_.driver.cuGraphAddDependencies(into, from.data(), to.data(), data.data(), end - first);
     if (code != CUDA_SUCCESS) {
       return c_.driver.error(code, "cuGraphAddDependencies")
-          .within(format("%zu edges of type %u, ports %u to %u (the first from node %u to node %u)", end - first, one.type,
-                         one.from_port, one.to_port, edges[first]->from, edges[first]->to));
+          .within(format("%zu edges of type %u, ports %u to %u (the first from node %u to node %u)", end - first,
+                         one.type, one.from_port, one.to_port, edges[first]->from, edges[first]->to));
     }
     first = end;
   }
@@ -260,9 +268,9 @@ Status GraphBuilder::add_edges(CUgraph into, const GraphRecord& record, std::spa
 Rebound GraphBuilder::rebound_of(uint32_t graph, uint32_t node) const {
   if (rebound_.empty()) return {};
   const auto key = std::tie(graph, node);
-  const auto first = std::lower_bound(rebound_.begin(), rebound_.end(), key, [](const PointerRecord* pointer, auto& wanted) {
-    return std::tie(pointer->graph, pointer->node) < wanted;
-  });
+  const auto first = std::lower_bound(
+      rebound_.begin(), rebound_.end(), key,
+      [](const PointerRecord* pointer, auto& wanted) { return std::tie(pointer->graph, pointer->node) < wanted; });
   auto last = first;
   while (last != rebound_.end() && std::tie((*last)->graph, (*last)->node) == key) ++last;
   return {first, last};

@@ -24,8 +24,8 @@ class GraphBuilder {
     Libraries& libraries;
     Kernels& kernels;
     CUcontext context;
-    std::span<const CUevent> events;        // by index into view.graph_events
-    std::span<const int64_t> relocations;   // by target of pointers of class `relocatable`
+    std::span<const CUevent> events;       // by index into view.graph_events
+    std::span<const int64_t> relocations;  // by target of pointers of class `relocatable`
   };
   explicit GraphBuilder(const Context& context);
 

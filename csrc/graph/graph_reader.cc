@@ -73,16 +73,16 @@ Result<GraphReader::Shape> GraphReader::read_shape(CUgraph graph) const {
                    format("the edge from node %u to node %u carries data of a newer CUDA version", first->second,
                           second->second)};
     }
-    shape.edges.push_back(
-        {first->second, second->second, data[i].from_port, data[i].to_port, data[i].type, {}});
+    shape.edges.push_back({first->second, second->second, data[i].from_port, data[i].to_port, data[i].type, {}});
   }
   return shape;
 }
 
 Result<uint32_t> GraphReader::read(CUgraph graph, const std::string& where, uint32_t depth) {
   if (depth > archive::kDeepestChildGraph) {
-    return Error{ErrorKind::unsupported, 0,
-                 format("%s: child graphs are nested deeper than %u levels", where.c_str(), archive::kDeepestChildGraph)};
+    return Error{
+        ErrorKind::unsupported, 0,
+        format("%s: child graphs are nested deeper than %u levels", where.c_str(), archive::kDeepestChildGraph)};
   }
   auto read_result = read_shape(graph);
   if (!read_result.ok()) return std::move(read_result).error().within(where);
@@ -121,11 +121,19 @@ Result<NodeRecord> GraphReader::read_node(const Shape& shape, uint32_t index, co
                                     : format("Foundry cannot restore %s nodes; %s", info->words, info->advice)};
   } else {
     switch (type) {
-      case CU_GRAPH_NODE_TYPE_KERNEL: payload = read_kernel(node); break;
-      case CU_GRAPH_NODE_TYPE_MEMCPY: payload = read_memcpy(node); break;
-      case CU_GRAPH_NODE_TYPE_MEMSET: payload = read_memset(node); break;
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        payload = read_kernel(node);
+        break;
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+        payload = read_memcpy(node);
+        break;
+      case CU_GRAPH_NODE_TYPE_MEMSET:
+        payload = read_memset(node);
+        break;
       case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      case CU_GRAPH_NODE_TYPE_WAIT_EVENT: payload = read_event(node, type); break;
+      case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        payload = read_event(node, type);
+        break;
       case CU_GRAPH_NODE_TYPE_GRAPH: {
         CUgraph child = nullptr;
         const CUresult code = driver_.cuGraphChildGraphNodeGetGraph(node, &child);
@@ -137,7 +145,8 @@ Result<NodeRecord> GraphReader::read_node(const Shape& shape, uint32_t index, co
         FOUNDRY_ASSIGN(payload, read(child, format("%s, node %u (child graph)", where.c_str(), index), depth + 1));
         break;
       }
-      default: break;  // an empty node has no payload
+      default:
+        break;  // an empty node has no payload
     }
   }
   if (payload.ok()) return NodeRecord{type, payload.value()};
@@ -156,8 +165,7 @@ Result<NodeRecord> GraphReader::read_node(const Shape& shape, uint32_t index, co
 Result<uint32_t> GraphReader::read_memset(CUgraphNode node) {
   CUDA_MEMSET_NODE_PARAMS params{};
   FOUNDRY_CU(driver_, cuGraphMemsetNodeGetParams, node, &params);
-  tables_.memsets.push_back(
-      {params.dst, params.pitch, params.width, params.height, params.value, params.elementSize});
+  tables_.memsets.push_back({params.dst, params.pitch, params.width, params.height, params.value, params.elementSize});
   return static_cast<uint32_t>(tables_.memsets.size() - 1);
 }
 

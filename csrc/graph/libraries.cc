@@ -54,7 +54,8 @@ bool Libraries::load_next() {
   if (!status.ok()) {
     const std::string_view source = view_.text(view_.images[index].source);
     image.error = std::move(status).error().within(
-        source.empty() ? format("code image %u", index) : format("code image %u (%s)", index, std::string(source).c_str()));
+        source.empty() ? format("code image %u", index)
+                       : format("code image %u (%s)", index, std::string(source).c_str()));
   }
   stats_.load_ms += spent.load_ms;
   stats_.globals_ms += spent.globals_ms;
@@ -70,7 +71,8 @@ Status Libraries::load(uint32_t index, Image& image, Stats& spent) {
   if (image.bytes.data.empty()) return Error{ErrorKind::corrupt, 0, "it is empty"};
   CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;
   void* yes = reinterpret_cast<void*>(uintptr_t{1});
-  FOUNDRY_CU(driver_, cuLibraryLoadData, &image.library, image.bytes.data.data(), nullptr, nullptr, 0, &option, &yes, 1);
+  FOUNDRY_CU(driver_, cuLibraryLoadData, &image.library, image.bytes.data.data(), nullptr, nullptr, 0, &option, &yes,
+             1);
   spent.load_ms = watch.lap();
   spent.bytes = image.bytes.data.size();
   spent.images = 1;
@@ -92,8 +94,8 @@ Status Libraries::restore_globals(uint32_t index, CUlibrary library) {
     }
     if (bytes != record.bytes) {
       return Error{ErrorKind::mismatch, 0,
-                   format("module variable %s has %zu bytes here and %llu in the archive", demangle(symbol).c_str(), bytes,
-                          static_cast<unsigned long long>(record.bytes))};
+                   format("module variable %s has %zu bytes here and %llu in the archive", demangle(symbol).c_str(),
+                          bytes, static_cast<unsigned long long>(record.bytes))};
     }
     global_addresses_[global] = address;
     if (record.content == UINT64_MAX || bytes == 0) return success();
@@ -125,7 +127,8 @@ Result<CUlibrary> Libraries::wait(uint32_t image) {
   std::unique_lock lock(mutex_);
   const Image& wanted = images_[image];
   changed_.wait(lock, [&] {
-    return wanted.phase == Phase::unlisted || wanted.phase == Phase::loaded || wanted.phase == Phase::failed || cancelled_;
+    return wanted.phase == Phase::unlisted || wanted.phase == Phase::loaded || wanted.phase == Phase::failed ||
+           cancelled_;
   });
   if (wanted.phase == Phase::loaded) return wanted.library;
   if (wanted.phase == Phase::failed) return wanted.error;

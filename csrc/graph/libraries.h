@@ -20,7 +20,8 @@ namespace foundry::graph {
 class Libraries {
  public:
   // `order`: the images to load, each once.
-  Libraries(const driver::Driver& driver, const GraphView& view, ImageProvider provider, std::span<const uint32_t> order);
+  Libraries(const driver::Driver& driver, const GraphView& view, ImageProvider provider,
+            std::span<const uint32_t> order);
   Libraries(const Libraries&) = delete;
   Libraries& operator=(const Libraries&) = delete;
 

@@ -13,8 +13,8 @@ Result<uint32_t> GraphReader::read_memcpy(CUgraphNode node) {
   CUDA_MEMCPY3D params{};
   FOUNDRY_CU(driver_, cuGraphMemcpyNodeGetParams, node, &params);
   MemcpyRecord record{};
-  FOUNDRY_ASSIGN(record.source, memcpy_end(params.srcMemoryType, params.srcHost, params.srcDevice, params.srcLOD, "reads",
-                                           archive::kSourceIsHost, record.flags));
+  FOUNDRY_ASSIGN(record.source, memcpy_end(params.srcMemoryType, params.srcHost, params.srcDevice, params.srcLOD,
+                                           "reads", archive::kSourceIsHost, record.flags));
   FOUNDRY_ASSIGN(record.destination, memcpy_end(params.dstMemoryType, params.dstHost, params.dstDevice, params.dstLOD,
                                                 "writes", archive::kDestinationIsHost, record.flags));
   record.source_x = params.srcXInBytes;

@@ -14,7 +14,8 @@ Result<MemoryMap> MemoryMap::create(std::vector<foundry_zone_info> zones, layout
   MemoryMap map;
   std::sort(zones.begin(), zones.end(), [](const auto& a, const auto& b) { return a.base < b.base; });
   for (size_t i = 0; i < zones.size(); ++i) {
-    if (zones[i].size > UINT64_MAX - zones[i].base || (i > 0 && zones[i].base - zones[i - 1].base < zones[i - 1].size)) {
+    if (zones[i].size > UINT64_MAX - zones[i].base ||
+        (i > 0 && zones[i].base - zones[i - 1].base < zones[i - 1].size)) {
       return Error{ErrorKind::invalid, 0,
                    format("zone %s at %s overlaps another one or the end of the address space", zones[i].name,
                           hex(zones[i].base).c_str())};

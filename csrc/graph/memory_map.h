@@ -44,8 +44,8 @@ class MemoryMap {
   std::vector<foundry_zone_info> zones_;  // by base
   layout::RangeMap ranges_;
   std::vector<uint32_t> range_kinds_;
-  std::vector<Anchor> anchors_;          // by address
-  std::vector<uint64_t> anchor_reach_;   // highest end of anchors_[0..i]
+  std::vector<Anchor> anchors_;         // by address
+  std::vector<uint64_t> anchor_reach_;  // highest end of anchors_[0..i]
   uint64_t lowest_ = UINT64_MAX, highest_ = 0;
 };
 

@@ -21,21 +21,21 @@ enum class AttributeHandling : uint32_t {
 //   bytes    how much of the value means something; the rest is stored as zero
 //   default  the value's first 32-bit word on a new node, zeros behind it (driver 580 on an H200). A new node of the
 //            function at hand decides where one can be asked: defaults depend on driver, device and function.
-#define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                                \
-  X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 0)                                  \
-  X(COOPERATIVE, "cooperative launch", restored, 4, 0)                                              \
-  X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 0)                                \
-  X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 0)                                        \
-  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", with_cluster, 4, 1)          \
-  X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 0)          \
-  X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 0)                                       \
-  X(PRIORITY, "priority", restored, 4, 0)                                                           \
-  X(MEM_SYNC_DOMAIN_MAP, "memory-sync domain map", restored, 2, 0x0100)                             \
-  X(MEM_SYNC_DOMAIN, "memory-sync domain", restored, 4, 0)                                          \
-  X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", with_cluster, 12, 0)                \
-  X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 0)                             \
-  X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 4, 0)                           \
-  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0)                     \
+#define FOUNDRY_LAUNCH_ATTRIBUTES(X)                                                       \
+  X(ACCESS_POLICY_WINDOW, "access-policy window", restored, 32, 0)                         \
+  X(COOPERATIVE, "cooperative launch", restored, 4, 0)                                     \
+  X(SYNCHRONIZATION_POLICY, "synchronization policy", ignored, 4, 0)                       \
+  X(CLUSTER_DIMENSION, "cluster dimension", restored, 12, 0)                               \
+  X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", with_cluster, 4, 1) \
+  X(PROGRAMMATIC_STREAM_SERIALIZATION, "programmatic stream serialization", ignored, 4, 0) \
+  X(PROGRAMMATIC_EVENT, "programmatic event", ignored, 16, 0)                              \
+  X(PRIORITY, "priority", restored, 4, 0)                                                  \
+  X(MEM_SYNC_DOMAIN_MAP, "memory-sync domain map", restored, 2, 0x0100)                    \
+  X(MEM_SYNC_DOMAIN, "memory-sync domain", restored, 4, 0)                                 \
+  X(PREFERRED_CLUSTER_DIMENSION, "preferred cluster dimension", with_cluster, 12, 0)       \
+  X(LAUNCH_COMPLETION_EVENT, "launch completion event", ignored, 12, 0)                    \
+  X(DEVICE_UPDATABLE_KERNEL_NODE, "device-updatable node", refused, 4, 0)                  \
+  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", restored, 4, 0)            \
   X(NVLINK_UTIL_CENTRIC_SCHEDULING, "NVLink-centric scheduling", restored, 4, 0)
 
 struct LaunchAttributeInfo {
@@ -67,13 +67,13 @@ enum class FunctionAttributeRule : uint32_t {
 // X(CU_FUNC_ATTRIBUTE_ suffix, words, FunctionAttributeRule, default value)
 // All of them can be set on a CUkernel and on a per-context CUfunction. The maximum of dynamic shared memory has no
 // constant default: it is what remains of the 48 KiB after the kernel's static shared memory.
-#define FOUNDRY_FUNCTION_ATTRIBUTES(X)                                                                    \
-  X(MAX_DYNAMIC_SHARED_SIZE_BYTES, "maximum dynamic shared memory", at_least, kDefaultDynamicShared)      \
-  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", exact, CU_SHAREDMEM_CARVEOUT_DEFAULT)     \
-  X(REQUIRED_CLUSTER_WIDTH, "required cluster width", exact, 0)                                           \
-  X(REQUIRED_CLUSTER_HEIGHT, "required cluster height", exact, 0)                                         \
-  X(REQUIRED_CLUSTER_DEPTH, "required cluster depth", exact, 0)                                           \
-  X(NON_PORTABLE_CLUSTER_SIZE_ALLOWED, "non-portable cluster size", exact, 0)                             \
+#define FOUNDRY_FUNCTION_ATTRIBUTES(X)                                                                \
+  X(MAX_DYNAMIC_SHARED_SIZE_BYTES, "maximum dynamic shared memory", at_least, kDefaultDynamicShared)  \
+  X(PREFERRED_SHARED_MEMORY_CARVEOUT, "shared-memory carveout", exact, CU_SHAREDMEM_CARVEOUT_DEFAULT) \
+  X(REQUIRED_CLUSTER_WIDTH, "required cluster width", exact, 0)                                       \
+  X(REQUIRED_CLUSTER_HEIGHT, "required cluster height", exact, 0)                                     \
+  X(REQUIRED_CLUSTER_DEPTH, "required cluster depth", exact, 0)                                       \
+  X(NON_PORTABLE_CLUSTER_SIZE_ALLOWED, "non-portable cluster size", exact, 0)                         \
   X(CLUSTER_SCHEDULING_POLICY_PREFERENCE, "cluster scheduling policy", exact, CU_CLUSTER_SCHEDULING_POLICY_DEFAULT)
 
 // Marks "48 KiB less static shared memory" in the table above.

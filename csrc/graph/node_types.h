@@ -13,20 +13,20 @@ enum class NodeHandling : uint32_t {
 };
 
 // X(CUgraphNodeType suffix, words, NodeHandling, what a refusal advises)
-#define FOUNDRY_NODE_TYPES(X)                                                                                          \
-  X(KERNEL, "kernel", restored, "")                                                                                    \
-  X(MEMCPY, "memcpy", restored, "")                                                                                    \
-  X(MEMSET, "memset", restored, "")                                                                                    \
-  X(HOST, "host function", refused, "run the host code before or after the replay instead of inside the capture")      \
-  X(GRAPH, "child graph", restored, "")                                                                                \
-  X(EMPTY, "empty", restored, "")                                                                                      \
-  X(WAIT_EVENT, "event wait", restored, "")                                                                            \
-  X(EVENT_RECORD, "event record", restored, "")                                                                        \
-  X(EXT_SEMAS_SIGNAL, "external semaphore signal", refused, "signal external semaphores outside the capture")          \
-  X(EXT_SEMAS_WAIT, "external semaphore wait", refused, "wait for external semaphores outside the capture")            \
-  X(MEM_ALLOC, "memory allocation", refused, "allocate through the framework's memory pool of the capture")            \
-  X(MEM_FREE, "memory free", refused, "allocate through the framework's memory pool of the capture")                   \
-  X(BATCH_MEM_OP, "batch memory operation", refused, "leave stream memory operations out of the capture")              \
+#define FOUNDRY_NODE_TYPES(X)                                                                                     \
+  X(KERNEL, "kernel", restored, "")                                                                               \
+  X(MEMCPY, "memcpy", restored, "")                                                                               \
+  X(MEMSET, "memset", restored, "")                                                                               \
+  X(HOST, "host function", refused, "run the host code before or after the replay instead of inside the capture") \
+  X(GRAPH, "child graph", restored, "")                                                                           \
+  X(EMPTY, "empty", restored, "")                                                                                 \
+  X(WAIT_EVENT, "event wait", restored, "")                                                                       \
+  X(EVENT_RECORD, "event record", restored, "")                                                                   \
+  X(EXT_SEMAS_SIGNAL, "external semaphore signal", refused, "signal external semaphores outside the capture")     \
+  X(EXT_SEMAS_WAIT, "external semaphore wait", refused, "wait for external semaphores outside the capture")       \
+  X(MEM_ALLOC, "memory allocation", refused, "allocate through the framework's memory pool of the capture")       \
+  X(MEM_FREE, "memory free", refused, "allocate through the framework's memory pool of the capture")              \
+  X(BATCH_MEM_OP, "batch memory operation", refused, "leave stream memory operations out of the capture")         \
   X(CONDITIONAL, "conditional", refused, "decide on the host which graph to replay")
 
 struct NodeTypeInfo {

@@ -18,7 +18,8 @@ class ImageOrder {
     const archive::GraphRecord& record = view_.graphs[graph];
     for (const archive::NodeRecord& node : view_.nodes.subspan(record.first_node, record.node_count)) {
       if (node.type == CU_GRAPH_NODE_TYPE_GRAPH) add_graph(node.payload);
-      if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) add_image(view_.functions[view_.kernels[node.payload].function].image);
+      if (node.type == CU_GRAPH_NODE_TYPE_KERNEL)
+        add_image(view_.functions[view_.kernels[node.payload].function].image);
     }
   }
   void add_images_of_arguments() {
@@ -49,9 +50,14 @@ std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t>
   return order.take();
 }
 
-Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, const GraphBuilder& builder,
-                   const RestoreOptions& options)
-    : driver_(driver), view_(view), libraries_(libraries), builder_(builder), options_(options), slots_(view.graphs.size()) {
+Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries,
+                   const GraphBuilder& builder, const RestoreOptions& options)
+    : driver_(driver),
+      view_(view),
+      libraries_(libraries),
+      builder_(builder),
+      options_(options),
+      slots_(view.graphs.size()) {
   for (const uint32_t graph : options.order) {
     slots_[graph].phase = Phase::queued;
     to_build_.push_back(graph);
@@ -145,9 +151,7 @@ void Pipeline::build_graphs() {
 
 std::optional<Pipeline::Built> Pipeline::next_to_instantiate() {
   std::unique_lock lock(mutex_);
-  work_.wait(lock, [&] {
-    return stopped_ || !to_instantiate_.empty() || (to_build_.empty() && building_ == 0);
-  });
+  work_.wait(lock, [&] { return stopped_ || !to_instantiate_.empty() || (to_build_.empty() && building_ == 0); });
   if (stopped_ || to_instantiate_.empty()) return std::nullopt;
   const Built built = to_instantiate_.front();
   to_instantiate_.erase(to_instantiate_.begin());

@@ -83,9 +83,9 @@ class Pipeline {
   std::vector<Slot> slots_;       // by graph
   std::deque<uint32_t> to_build_;
   std::vector<Built> to_instantiate_;  // never grows beyond what is reserved
-  uint32_t building_ = 0;  // graphs that builders have in hand
-  uint32_t open_ = 0;      // graphs neither ready nor failed
-  std::optional<Error> stopped_;  // why
+  uint32_t building_ = 0;              // graphs that builders have in hand
+  uint32_t open_ = 0;                  // graphs neither ready nor failed
+  std::optional<Error> stopped_;       // why
   RestoreStats stats_;
   std::mutex joining_;  // guards threads_; taken before mutex_
   std::vector<std::thread> threads_;

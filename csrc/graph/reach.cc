@@ -57,11 +57,12 @@ Result<ReachResult> reach(const MemoryMap& memory, std::span<const uint32_t> roo
     for (uint64_t at = first; at < end;) {
       const uint64_t bytes = std::min(chunk, end - at);
       if (bytes > options.max_bytes - result.scanned_bytes) {
-        return Error{ErrorKind::out_of_memory, 0,
-                     format("graphs reach more than %s of memory outside the rebuilt zones (allocation %llu of %s at %s is "
-                            "among it)",
-                            bytes_text(options.max_bytes).c_str(), static_cast<unsigned long long>(range.ordinal),
-                            bytes_text(range.bytes).c_str(), hex(range.address).c_str())};
+        return Error{
+            ErrorKind::out_of_memory, 0,
+            format("graphs reach more than %s of memory outside the rebuilt zones (allocation %llu of %s at %s is "
+                   "among it)",
+                   bytes_text(options.max_bytes).c_str(), static_cast<unsigned long long>(range.ordinal),
+                   bytes_text(range.bytes).c_str(), hex(range.address).c_str())};
       }
       buffer.resize(bytes);
       FOUNDRY_TRY(read(at, buffer));

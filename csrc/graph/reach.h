@@ -22,7 +22,7 @@ struct ReachOptions {
 
 // A word in materialized memory that is the address of something in a rebuilt zone.
 struct StoredPointer {
-  uint64_t holder;    // address of the word
+  uint64_t holder;  // address of the word
   uint64_t value;
   uint32_t from, to;  // indices into memory.ranges()
   uint32_t anchor;    // Anchor::index of one that covers the value; archive::kNone if none does

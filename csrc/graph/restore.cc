@@ -27,7 +27,8 @@ Status check(const GraphView& view, const RestoreOptions& options) {
     } else if (listed[graph]) {
       problem = "it is listed twice";
     }
-    if (problem != nullptr) return Error{ErrorKind::invalid, 0, format("graph %u cannot be restored: %s", graph, problem)};
+    if (problem != nullptr)
+      return Error{ErrorKind::invalid, 0, format("graph %u cannot be restored: %s", graph, problem)};
     listed[graph] = true;
   }
   return success();
@@ -92,15 +93,15 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
     FOUNDRY_TRY(current.status());
     FOUNDRY_TRY(state->create_events());
   }
-  state->builder = std::make_unique<GraphBuilder>(GraphBuilder::Context{
-      driver, state->view, state->libraries, state->kernels, state->options.context, state->events,
-      state->options.relocations});
-  state->pipeline =
-      std::make_unique<Pipeline>(driver, state->view, state->libraries, *state->builder, state->options);
+  state->builder = std::make_unique<GraphBuilder>(GraphBuilder::Context{driver, state->view, state->libraries,
+                                                                        state->kernels, state->options.context,
+                                                                        state->events, state->options.relocations});
+  state->pipeline = std::make_unique<Pipeline>(driver, state->view, state->libraries, *state->builder, state->options);
   try {
     state->pipeline->start_threads();
   } catch (const std::system_error& failure) {
-    return Error{ErrorKind::io, failure.code().value(), format("no threads to restore graphs with: %s", failure.what())};
+    return Error{ErrorKind::io, failure.code().value(),
+                 format("no threads to restore graphs with: %s", failure.what())};
   }
   return std::unique_ptr<Restorer>(new Restorer(std::move(state)));
 }
@@ -124,7 +125,8 @@ Result<CUevent> Restorer::event(std::string_view name) const {
   for (size_t i = 0; i < state_->view.graph_events.size() && !name.empty(); ++i) {
     if (state_->view.text(state_->view.graph_events[i].name) == name) return state_->events[i];
   }
-  return Error{ErrorKind::invalid, 0, format("no graph of the archive uses an event named \"%s\"", std::string(name).c_str())};
+  return Error{ErrorKind::invalid, 0,
+               format("no graph of the archive uses an event named \"%s\"", std::string(name).c_str())};
 }
 
 Result<uint64_t> Restorer::module_global(uint32_t index) {

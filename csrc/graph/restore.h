@@ -47,10 +47,10 @@ struct RestoreOptions {
 
 // Where the time went, in milliseconds. Work of several threads adds up, so the parts can exceed `total_ms`.
 struct RestoreStats {
-  double images_ms = 0;       // cuLibraryLoadData and what the image provider did
-  double globals_ms = 0;      // module variables written
-  double kernels_ms = 0;      // kernel lookup, parameter check, function attributes
-  double build_ms = 0;        // nodes, attributes, edges
+  double images_ms = 0;   // cuLibraryLoadData and what the image provider did
+  double globals_ms = 0;  // module variables written
+  double kernels_ms = 0;  // kernel lookup, parameter check, function attributes
+  double build_ms = 0;    // nodes, attributes, edges
   double instantiate_ms = 0;
   double first_ready_ms = 0;  // from construction until the first graph could be launched
   double total_ms = 0;        // from construction until the last graph was ready or failed; 0 before

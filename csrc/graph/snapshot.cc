@@ -11,10 +11,7 @@ namespace foundry::graph {
 
 struct Snapshotter::State {
   State(const driver::Driver& used_driver, ImageResolver& images)
-      : driver(used_driver),
-        functions(used_driver, images, tables),
-        attributes(used_driver, tables),
-        events(tables) {}
+      : driver(used_driver), functions(used_driver, images, tables), attributes(used_driver, tables), events(tables) {}
 
   const driver::Driver& driver;
   GraphTables tables;
@@ -35,7 +32,8 @@ Result<uint32_t> Snapshotter::add(CUgraph graph, std::string_view name) {
   const GraphView before = s.tables.view();
   const bool used = std::any_of(before.graphs.begin(), before.graphs.end(),
                                 [&](const archive::GraphRecord& record) { return before.text(record.name) == text; });
-  if (used) return Error{ErrorKind::invalid, 0, format("graph %s was added before; graphs need different names", text.c_str())};
+  if (used)
+    return Error{ErrorKind::invalid, 0, format("graph %s was added before; graphs need different names", text.c_str())};
 
   const GraphTables::Mark mark = s.tables.mark();
   s.functions.refresh();

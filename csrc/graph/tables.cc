@@ -43,7 +43,8 @@ GraphView GraphTables::view() const {
 
 GraphTables::Mark GraphTables::mark() const {
   Mark mark;
-#define FOUNDRY_GRAPH_MARK(name, number, version, kind, record, most) FOUNDRY_IF_##kind(mark.name = span_of(name).size();)
+#define FOUNDRY_GRAPH_MARK(name, number, version, kind, record, most) \
+  FOUNDRY_IF_##kind(mark.name = span_of(name).size();)
   FOUNDRY_ARCHIVE_SECTIONS(FOUNDRY_GRAPH_MARK)
 #undef FOUNDRY_GRAPH_MARK
   return mark;

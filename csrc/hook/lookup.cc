@@ -73,8 +73,8 @@ bool defined_before_us(const link_map* first, const char* symbol) {
   return false;
 }
 
-// Our function for `entry`, going on to `found`. A second libcuda in the process is left alone: one function of ours leads to
-// one of the driver's.
+// Our function for `entry`, going on to `found`. A second libcuda in the process is left alone: one function of ours
+// leads to one of the driver's.
 const void* ours_for(Route route, Entry entry, const void* found) {
   if (lead(route, entry, const_cast<void*>(found))) return handler(route, entry);
   contained("a lookup", [&] {

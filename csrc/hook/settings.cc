@@ -37,7 +37,8 @@ Settings read_environment() noexcept {
 const Settings& settings() noexcept {
   static const Settings read = [] {
     const Settings fresh = read_environment();
-    if (fresh.mode != Mode::off) pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
+    if (fresh.mode != Mode::off)
+      pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
     return fresh;
   }();
   return read;

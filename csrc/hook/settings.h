@@ -20,9 +20,9 @@ struct Settings {
   bool log = false;  // diagnoses are printed to standard error as well
 };
 
-// FOUNDRY_MODE=save|load|auto (anything else is off), FOUNDRY_HOOK=0 (off for this process), FOUNDRY_JOURNAL (journal_level.h;
-// default: sizes on SAVE, off on LOAD), FOUNDRY_LOG (set and not "0" or "off": print diagnoses). Read once, at the first
-// call; reads the environment and nothing else.
+// FOUNDRY_MODE=save|load|auto (anything else is off), FOUNDRY_HOOK=0 (off for this process), FOUNDRY_JOURNAL
+// (journal_level.h; default: sizes on SAVE, off on LOAD), FOUNDRY_LOG (set and not "0" or "off": print diagnoses). Read
+// once, at the first call; reads the environment and nothing else.
 const Settings& settings() noexcept;
 
 // Lookups are answered with ours: from the start to the end of the process, unless the mode is off.

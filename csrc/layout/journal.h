@@ -24,12 +24,12 @@ class Journal {
 
   // Distinct call stacks; off unless enabled.
   Stacks& stacks() { return stacks_; }
-  // The calling thread's stack for foundry_event.stack, 0 where none is wanted. Not under a lock of the caller's own: it
-  // takes microseconds.
+  // The calling thread's stack for foundry_event.stack, 0 where none is wanted. Not under a lock of the caller's own:
+  // it takes microseconds.
   uint32_t stack() noexcept { return recording() ? stacks_.take() : 0; }
 
-  // The next number of the process-wide order, from 1; 0 never occurs. An allocation takes one, its ALLOC and FREE events
-  // carry it; every other event takes one of its own.
+  // The next number of the process-wide order, from 1; 0 never occurs. An allocation takes one, its ALLOC and FREE
+  // events carry it; every other event takes one of its own.
   uint64_t next_ordinal() { return ordinal_.fetch_add(1, std::memory_order_relaxed); }
 
   // `event.entry_point` must be a string that lives as long as the process; null is stored as "".

@@ -21,8 +21,8 @@ Status add_mapping(const driver::Driver& driver, Zone& zone, uint64_t address, u
   const auto clash = zone.mapped_within(address, address + bytes);
   if (clash != zone.mappings.end()) {
     return Error{ErrorKind::invalid, 0,
-                 format("%s at %s would overlap the mapping of %s at %s", bytes_text(bytes).c_str(), hex(address).c_str(),
-                        bytes_text(clash->second.bytes).c_str(), hex(clash->first).c_str())};
+                 format("%s at %s would overlap the mapping of %s at %s", bytes_text(bytes).c_str(),
+                        hex(address).c_str(), bytes_text(clash->second.bytes).c_str(), hex(clash->first).c_str())};
   }
   const auto booked = zone.mappings.emplace(address, Mapping{bytes, 0}).first;
   const DeviceScope scope(driver, zone.device);
@@ -40,9 +40,10 @@ Status add_mapping(const driver::Driver& driver, Zone& zone, uint64_t address, u
 Result<uint64_t> next_address(const Zone& zone, uint64_t bytes, uint64_t alignment) {
   const std::optional<uint64_t> start = round_up(zone.cursor, std::max(zone.pages.granularity, alignment));
   if (!start || *start > zone.end() || bytes > zone.end() - *start) {
-    return Error{ErrorKind::out_of_memory, 0,
-                 format("no addresses are left for %s: its window of %s at %s is used up to %s", bytes_text(bytes).c_str(),
-                        bytes_text(zone.size).c_str(), hex(zone.base).c_str(), hex(zone.cursor).c_str())};
+    return Error{
+        ErrorKind::out_of_memory, 0,
+        format("no addresses are left for %s: its window of %s at %s is used up to %s", bytes_text(bytes).c_str(),
+               bytes_text(zone.size).c_str(), hex(zone.base).c_str(), hex(zone.cursor).c_str())};
   }
   return *start;
 }
@@ -92,9 +93,10 @@ Result<Place> place(const driver::Driver& driver, Zone& zone, const AllocRequest
 Result<uint64_t> Zones::alloc(uint32_t slot, const AllocRequest& request) {
   settle();
   if (request.bytes == 0 || (request.alignment != 0 && !power_of_two(request.alignment))) {
-    return Error{ErrorKind::invalid, 0,
-                 format("an allocation of %llu bytes with alignment %llu: bytes must not be 0, alignment 0 or a power of two",
-                        static_cast<unsigned long long>(request.bytes), static_cast<unsigned long long>(request.alignment))};
+    return Error{
+        ErrorKind::invalid, 0,
+        format("an allocation of %llu bytes with alignment %llu: bytes must not be 0, alignment 0 or a power of two",
+               static_cast<unsigned long long>(request.bytes), static_cast<unsigned long long>(request.alignment))};
   }
   const uint32_t stack = journal_.stack();
   if (sealed()) return alloc_plain(slot, request, stack);
@@ -120,8 +122,8 @@ Result<uint64_t> Zones::alloc(uint32_t slot, const AllocRequest& request) {
         ++zone->mappings.at(range.mapping).parts;
         zone->live_bytes += range.bytes;
         ++zone->allocations;
-        journal_.append({range.ordinal, range.address, range.bytes, range.stream, FOUNDRY_EVENT_ALLOC, slot, range.thread,
-                         stack, request.entry_point});
+        journal_.append({range.ordinal, range.address, range.bytes, range.stream, FOUNDRY_EVENT_ALLOC, slot,
+                         range.thread, stack, request.entry_point});
         return range.address;
       }
       error = std::move(placed).error().within(zone->label());
@@ -153,8 +155,8 @@ Result<uint64_t> Zones::alloc_plain(uint32_t slot, const AllocRequest& request, 
   FOUNDRY_CU(driver_, cuMemAlloc, &address, request.bytes);
   const uint64_t ordinal = journal_.next_ordinal();
   books_->plain.insert_or_assign(address, Plain{address, request.bytes, ordinal, zone->device});
-  journal_.append({ordinal, address, request.bytes, request.stream, FOUNDRY_EVENT_ALLOC, FOUNDRY_NO_ZONE,
-                   thread_id(), stack, request.entry_point});
+  journal_.append({ordinal, address, request.bytes, request.stream, FOUNDRY_EVENT_ALLOC, FOUNDRY_NO_ZONE, thread_id(),
+                   stack, request.entry_point});
   return address;
 }
 
@@ -171,8 +173,8 @@ Status Zones::map(uint32_t slot, uint64_t address, uint64_t bytes) {
           address > zone->end() || bytes > zone->end() - address) {
         return Error{ErrorKind::invalid, 0,
                      format("%s: %llu bytes at %s are not whole pages of %s between %s and %s", zone->label().c_str(),
-                            static_cast<unsigned long long>(bytes), hex(address).c_str(), bytes_text(granularity).c_str(),
-                            hex(zone->base).c_str(), hex(zone->end()).c_str())};
+                            static_cast<unsigned long long>(bytes), hex(address).c_str(),
+                            bytes_text(granularity).c_str(), hex(zone->base).c_str(), hex(zone->end()).c_str())};
       }
       const uint64_t end = address + bytes;
       if (const auto clash = zone->mapped_within(address, end); clash != zone->mappings.end()) {

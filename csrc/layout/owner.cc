@@ -219,7 +219,8 @@ const foundry_abi* make_owner(const OwnerConfig& config) {
   state.journal.set_recording(config.journal.events);
   state.journal.stacks().enable(config.journal.stacks, config.journal.python);
   if (!config.journal.understood) {
-    state.diagnoses.add("FOUNDRY_JOURNAL says something else than off, sizes, stacks or stacks,python; it is taken for sizes");
+    state.diagnoses.add(
+        "FOUNDRY_JOURNAL says something else than off, sizes, stacks or stacks,python; it is taken for sizes");
   }
   foundry_abi& table = state.table;
   table.bytes = sizeof(foundry_abi);
@@ -291,7 +292,8 @@ int fill(foundry_error* out, const Error& error) {
 Error read(const foundry_error& error) {
   const size_t length = strnlen(error.text, sizeof(error.text));
   const bool known = error.kind >= 0 && error.kind <= static_cast<int32_t>(ErrorKind::state);
-  return Error{known ? static_cast<ErrorKind>(error.kind) : ErrorKind::state, error.code, std::string(error.text, length)};
+  return Error{known ? static_cast<ErrorKind>(error.kind) : ErrorKind::state, error.code,
+               std::string(error.text, length)};
 }
 
 }  // namespace foundry::layout

@@ -77,7 +77,8 @@ Result<PageKind> page_kind(const driver::Driver& driver, CUdevice device) {
   kind.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   kind.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   kind.properties.location.id = device;
-  // Plain allocations can be used by network cards, so ours must be able to as well. Older drivers do not know the question.
+  // Plain allocations can be used by network cards, so ours must be able to as well. Older drivers do not know the
+  // question.
   int direct = 0;
   if (driver.cuDeviceGetAttribute(&direct, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device) ==
           CUDA_SUCCESS &&
@@ -85,11 +86,11 @@ Result<PageKind> page_kind(const driver::Driver& driver, CUdevice device) {
     kind.properties.allocFlags.gpuDirectRDMACapable = 1;
   }
   size_t granularity = 0;
-  FOUNDRY_CU(driver, cuMemGetAllocationGranularity, &granularity, &kind.properties,
-             CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  FOUNDRY_CU(driver, cuMemGetAllocationGranularity, &granularity, &kind.properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (granularity == 0 || (granularity & (granularity - 1)) != 0 || granularity > (uint64_t{1} << 31)) {
-    return Error{ErrorKind::driver, 0,
-                 format("the driver's allocation granularity of %zu bytes is no power of two up to 2 GiB", granularity)};
+    return Error{
+        ErrorKind::driver, 0,
+        format("the driver's allocation granularity of %zu bytes is no power of two up to 2 GiB", granularity)};
   }
   kind.granularity = granularity > kSmallestPage ? granularity : kSmallestPage;
   return kind;

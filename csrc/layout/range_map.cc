@@ -19,9 +19,10 @@ Result<RangeMap> RangeMap::build(std::vector<foundry_range> ranges) {
                           static_cast<unsigned long long>(bytes))};
     }
     if (range.address < end) {
-      return Error{ErrorKind::corrupt, 0,
-                   format("range %s (allocation %llu) overlaps the one before it, which ends at %s",
-                          hex(range.address).c_str(), static_cast<unsigned long long>(range.ordinal), hex(end).c_str())};
+      return Error{
+          ErrorKind::corrupt, 0,
+          format("range %s (allocation %llu) overlaps the one before it, which ends at %s", hex(range.address).c_str(),
+                 static_cast<unsigned long long>(range.ordinal), hex(end).c_str())};
     }
     end = range.address + bytes;
   }

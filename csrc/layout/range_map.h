@@ -12,8 +12,8 @@
 
 namespace foundry::layout {
 
-// Bytes from `address` on that belong to a range: what was asked for, and the rest of its last page where it has its own
-// mapping (kernels may read there without a fault, so a pointer there is no dangling one).
+// Bytes from `address` on that belong to a range: what was asked for, and the rest of its last page where it has its
+// own mapping (kernels may read there without a fault, so a pointer there is no dangling one).
 inline uint64_t extent(const foundry_range& range) {
   return range.mapped_bytes > range.bytes ? range.mapped_bytes : range.bytes;
 }

@@ -10,8 +10,8 @@
 
 namespace foundry::layout {
 
-// Carries out what captures put off. What fails stays for the next time; the call that happened to come by is not at fault,
-// nor has it to wait where another thread is waiting for the device already.
+// Carries out what captures put off. What fails stays for the next time; the call that happened to come by is not at
+// fault, nor has it to wait where another thread is waiting for the device already.
 void Zones::settle() {
   if (books_->due.load() == 0 || capturing()) return;
   const std::unique_lock release_lock(books_->release_mutex, std::try_to_lock);
@@ -130,8 +130,8 @@ Status Zones::free(uint64_t address, const FreeRequest& request) {
       books_->plain.erase(plain);
       ++books_->due;
       mine.device = one.device;
-      journal_.append({one.ordinal, address, one.bytes, request.stream, FOUNDRY_EVENT_FREE, FOUNDRY_NO_ZONE, thread_id(),
-                       stack, request.entry_point});
+      journal_.append({one.ordinal, address, one.bytes, request.stream, FOUNDRY_EVENT_FREE, FOUNDRY_NO_ZONE,
+                       thread_id(), stack, request.entry_point});
     } else {
       const auto at = zone->ranges.find(address);
       if (at == zone->ranges.end() || at->second.state != FOUNDRY_RANGE_LIVE) {
@@ -147,8 +147,8 @@ Status Zones::free(uint64_t address, const FreeRequest& request) {
       zone->live_bytes -= range.bytes;
       zone->quarantined_bytes += range.bytes;
       ++zone->frees;
-      journal_.append({range.ordinal, address, range.bytes, request.stream, FOUNDRY_EVENT_FREE, zone->slot, range.freed_by,
-                       stack, request.entry_point});
+      journal_.append({range.ordinal, address, range.bytes, request.stream, FOUNDRY_EVENT_FREE, zone->slot,
+                       range.freed_by, stack, request.entry_point});
       if (!range.eager || range.pinned != 0) return success();
       ++books_->due;
       mine.device = zone->device;

@@ -31,7 +31,8 @@ Result<Zone*> Zones::Books::open_zone(uint32_t slot) {
   Zone* zone = at(slot);
   if (zone == nullptr) return Error{ErrorKind::invalid, 0, format("no zone is open in slot %u", slot)};
   if (zone->closing) {
-    return Error{ErrorKind::state, 0, zone->label() + " could not be closed completely and takes no more calls but close"};
+    return Error{ErrorKind::state, 0,
+                 zone->label() + " could not be closed completely and takes no more calls but close"};
   }
   return zone;
 }
@@ -60,15 +61,21 @@ std::string Zones::Books::describe(uint64_t address) {
   }
   const RangeRecord& range = at->second;
   const uint64_t into = address - range.address;
-  std::string text = into == 0 ? value + " is" : format("%s lies %llu bytes into", value.c_str(), static_cast<unsigned long long>(into));
+  std::string text = into == 0
+                         ? value + " is"
+                         : format("%s lies %llu bytes into", value.c_str(), static_cast<unsigned long long>(into));
   text += format(" allocation %llu (%s, thread %u) of %s, ", static_cast<unsigned long long>(range.ordinal),
                  bytes_text(range.bytes).c_str(), range.thread, zone->label().c_str());
   switch (range.state) {
-    case FOUNDRY_RANGE_LIVE: text += "live"; break;
-    case FOUNDRY_RANGE_MATERIALIZED: text += "mapped for recorded content"; break;
+    case FOUNDRY_RANGE_LIVE:
+      text += "live";
+      break;
+    case FOUNDRY_RANGE_MATERIALIZED:
+      text += "mapped for recorded content";
+      break;
     default:
-      text += format("freed at step %llu by thread %u, %s", static_cast<unsigned long long>(range.freed_at), range.freed_by,
-                     range.state == FOUNDRY_RANGE_QUARANTINED ? "still mapped" : "unmapped since");
+      text += format("freed at step %llu by thread %u, %s", static_cast<unsigned long long>(range.freed_at),
+                     range.freed_by, range.state == FOUNDRY_RANGE_QUARANTINED ? "still mapped" : "unmapped since");
   }
   return text;
 }

@@ -1,4 +1,5 @@
-// The books of the zones: plain data and the bookkeeping that needs no driver. Only zones.cc and memory.cc include this.
+// The books of the zones: plain data and the bookkeeping that needs no driver. Only zones.cc and memory.cc include
+// this.
 #pragma once
 
 #include <array>
@@ -38,7 +39,7 @@ struct Zone {
   std::string name;
   PageKind pages;
   uint64_t base = 0, size = 0;
-  uint64_t cursor = 0;  // first address never handed out
+  uint64_t cursor = 0;         // first address never handed out
   bool holds_primary = false;  // a count on the device's primary context
   bool closing = false;        // close() failed half-way
   bool expecting = false;
@@ -73,9 +74,9 @@ struct Zones::Books {
   std::mutex release_mutex;
   mutable std::mutex mutex;
   std::array<std::unique_ptr<Zone>, FOUNDRY_MAX_ZONES> zones;
-  std::map<uint64_t, Freed> freed;  // by step of the free: oldest first
+  std::map<uint64_t, Freed> freed;                   // by step of the free: oldest first
   boost::unordered_flat_map<uint64_t, Plain> plain;  // by address
-  std::vector<Plain> plain_freed;                     // put off by a capture
+  std::vector<Plain> plain_freed;                    // put off by a capture
   // Frees that wait for nothing but the end of a capture; read without the lock.
   std::atomic<size_t> due{0};
 

@@ -28,8 +28,9 @@ Status check_name(const std::string& name) {
   const bool printable =
       std::all_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f; });
   if (!name.empty() && name.size() < FOUNDRY_ZONE_NAME_BYTES && printable) return success();
-  return Error{ErrorKind::invalid, 0,
-               format("a zone name has 1 to %d printable bytes; this one has %zu", FOUNDRY_ZONE_NAME_BYTES - 1, name.size())};
+  return Error{
+      ErrorKind::invalid, 0,
+      format("a zone name has 1 to %d printable bytes; this one has %zu", FOUNDRY_ZONE_NAME_BYTES - 1, name.size())};
 }
 
 }  // namespace
@@ -40,10 +41,11 @@ Result<Windows> Windows::from_environment() {
   FOUNDRY_ASSIGN(windows.bytes, environment_hex("FOUNDRY_WINDOW", kDefaultWindow));
   if (windows.base % kSmallestPage != 0 || windows.bytes % kSmallestPage != 0 || windows.base == 0 ||
       windows.bytes == 0 || windows.count() == 0) {
-    return Error{ErrorKind::invalid, 0,
-                 format("FOUNDRY_BASE=%s and FOUNDRY_WINDOW=%s leave no room: both are multiples of 2 MiB above 0, and a "
-                        "window must end below %s",
-                        hex(windows.base).c_str(), hex(windows.bytes).c_str(), hex(kAddressLimit).c_str())};
+    return Error{
+        ErrorKind::invalid, 0,
+        format("FOUNDRY_BASE=%s and FOUNDRY_WINDOW=%s leave no room: both are multiples of 2 MiB above 0, and a "
+               "window must end below %s",
+               hex(windows.base).c_str(), hex(windows.bytes).c_str(), hex(kAddressLimit).c_str())};
   }
   return windows;
 }
@@ -80,8 +82,8 @@ Result<uint32_t> Zones::open(int device, const std::string& name, uint32_t kind,
     if (zone->kind != kind || (base != 0 && zone->base != base) || (size != 0 && asked != zone->size)) {
       return Error{ErrorKind::invalid, 0,
                    format("%s is open already as kind %u, %s at %s, and was now asked for as kind %u, %s at %s",
-                          zone->label().c_str(), zone->kind, bytes_text(zone->size).c_str(), hex(zone->base).c_str(), kind,
-                          bytes_text(size).c_str(), hex(base).c_str())};
+                          zone->label().c_str(), zone->kind, bytes_text(zone->size).c_str(), hex(zone->base).c_str(),
+                          kind, bytes_text(size).c_str(), hex(base).c_str())};
     }
     return i;
   }
@@ -339,8 +341,7 @@ Status Zones::set_ambient(int device, uint32_t slot_or_no_zone) {
   if (slot_or_no_zone != FOUNDRY_NO_ZONE) {
     FOUNDRY_ASSIGN(const Zone* zone, books_->open_zone(slot_or_no_zone));
     if (zone->kind != FOUNDRY_ZONE_AMBIENT || zone->device != device) {
-      return Error{ErrorKind::invalid, 0,
-                   format("%s is no ambient zone of device %d", zone->label().c_str(), device)};
+      return Error{ErrorKind::invalid, 0, format("%s is no ambient zone of device %d", zone->label().c_str(), device)};
     }
   }
   ambient_[static_cast<size_t>(device)].store(slot_or_no_zone);
@@ -361,7 +362,8 @@ void Zones::capture_delta(int delta) {
   int before = captures_.load();
   while (!captures_.compare_exchange_weak(before, std::max(before + delta, 0))) {
   }
-  if (before + delta < 0) diagnoses_.add("more stream captures ended than began; frees may have been carried out early");
+  if (before + delta < 0)
+    diagnoses_.add("more stream captures ended than began; frees may have been carried out early");
 }
 
 }  // namespace foundry::layout

@@ -65,18 +65,19 @@ class Zones {
   Zones(const Zones&) = delete;
   Zones& operator=(const Zones&) = delete;
 
-  // Returns the slot of zone (device, name). Base 0 takes the next free window that the driver grants where asked; a base
-  // from an archive is taken or refused with what occupies it. Size 0 is a whole window. Opening a zone again is no error
-  // if kind, base and size (where given) agree.
+  // Returns the slot of zone (device, name). Base 0 takes the next free window that the driver grants where asked; a
+  // base from an archive is taken or refused with what occupies it. Size 0 is a whole window. Opening a zone again is
+  // no error if kind, base and size (where given) agree.
   Result<uint32_t> open(int device, const std::string& name, uint32_t kind, uint64_t base, uint64_t size);
   // Unmaps everything and frees the window, however far that goes; the first thing that failed is the result, and what
   // could not be freed stays with the zone, so that a later call can try again. A closed slot is no error.
   Status close(uint32_t slot);
   Status close_all();
 
-  // LOAD, once per rebuilt zone, before its allocations: the recorded allocations in recorded order, those freed on SAVE
-  // included. An allocation takes the first unclaimed one of exactly its size, else the first whose size rounds up to the
-  // same number of pages (growth within a page must not move it), else an address behind `used_end`. Nothing shifts.
+  // LOAD, once per rebuilt zone, before its allocations: the recorded allocations in recorded order, those freed on
+  // SAVE included. An allocation takes the first unclaimed one of exactly its size, else the first whose size rounds up
+  // to the same number of pages (growth within a page must not move it), else an address behind `used_end`. Nothing
+  // shifts.
   Status expect(uint32_t slot, std::span<const foundry_expectation> list, uint64_t used_end);
 
   // New addresses grow upwards and are never handed out twice. Once sealed: plain driver memory.

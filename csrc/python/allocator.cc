@@ -74,16 +74,15 @@ void zone_free(void* address, void* stream) noexcept {
 }  // namespace
 }  // namespace foundry::python
 
-#define FOUNDRY_ZONE_SLOTS(X) \
-  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define FOUNDRY_ZONE_SLOTS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
 
 #define FOUNDRY_EXPORTED extern "C" __attribute__((visibility("default")))
-#define FOUNDRY_ZONE_FUNCTIONS(slot)                                                                       \
-  FOUNDRY_EXPORTED void* foundry_zone_malloc_##slot(ssize_t bytes, int, void* stream) {                    \
-    return foundry::python::zone_malloc(slot, bytes, stream);                                              \
-  }                                                                                                        \
-  FOUNDRY_EXPORTED void foundry_zone_free_##slot(void* address, ssize_t, int, void* stream) {              \
-    foundry::python::zone_free(address, stream);                                                           \
+#define FOUNDRY_ZONE_FUNCTIONS(slot)                                                          \
+  FOUNDRY_EXPORTED void* foundry_zone_malloc_##slot(ssize_t bytes, int, void* stream) {       \
+    return foundry::python::zone_malloc(slot, bytes, stream);                                 \
+  }                                                                                           \
+  FOUNDRY_EXPORTED void foundry_zone_free_##slot(void* address, ssize_t, int, void* stream) { \
+    foundry::python::zone_free(address, stream);                                              \
   }
 FOUNDRY_ZONE_SLOTS(FOUNDRY_ZONE_FUNCTIONS)
 
@@ -94,7 +93,7 @@ AllocatorSymbols allocator_symbols(uint32_t slot) {
     const char *malloc_name, *free_name;
     void *malloc_function, *free_function;
   };
-#define FOUNDRY_ZONE_ROW(slot)                                                                            \
+#define FOUNDRY_ZONE_ROW(slot)                                                                                        \
   Row{"foundry_zone_malloc_" #slot, "foundry_zone_free_" #slot, reinterpret_cast<void*>(&foundry_zone_malloc_##slot), \
       reinterpret_cast<void*>(&foundry_zone_free_##slot)},
   static const std::array kRows{FOUNDRY_ZONE_SLOTS(FOUNDRY_ZONE_ROW)};

@@ -38,11 +38,12 @@ void bind_golden(py::module_& module) {
       .def_readonly("dtype", &GoldenVerdict::dtype)
       .def_readonly("bytes", &GoldenVerdict::bytes);
   py::class_<GoldenCheck>(module, "GoldenCheck")
-      .def(py::init([](Loader& loader, std::shared_ptr<ArchiveData> archive, uint32_t rank, const Inventory& inventory) {
-             const auto files = unwrap(file_descriptions(inventory));
-             return unlocked([&] { return GoldenCheck::open(loader, archive, rank, files); });
-           }),
-           py::arg("loader"), py::arg("archive"), py::arg("rank"), py::arg("inventory"), py::keep_alive<1, 2>())
+      .def(
+          py::init([](Loader& loader, std::shared_ptr<ArchiveData> archive, uint32_t rank, const Inventory& inventory) {
+            const auto files = unwrap(file_descriptions(inventory));
+            return unlocked([&] { return GoldenCheck::open(loader, archive, rank, files); });
+          }),
+          py::arg("loader"), py::arg("archive"), py::arg("rank"), py::arg("inventory"), py::keep_alive<1, 2>())
       .def_property_readonly("runs", &GoldenCheck::runs)
       .def("begin", [](GoldenCheck& check) { return unlocked([&] { return check.begin(); }); })
       .def("prepare", [](GoldenCheck& check) { unlocked([&] { return check.prepare(); }); })

@@ -27,23 +27,35 @@ struct PointerSummary {
 
 const char* image_format_name(uint32_t format) {
   switch (format) {
-    case FOUNDRY_IMAGE_FATBIN: return "fatbin";
-    case FOUNDRY_IMAGE_ELF: return "elf";
-    case FOUNDRY_IMAGE_PTX: return "ptx";
-    default: return "unknown";
+    case FOUNDRY_IMAGE_FATBIN:
+      return "fatbin";
+    case FOUNDRY_IMAGE_ELF:
+      return "elf";
+    case FOUNDRY_IMAGE_PTX:
+      return "ptx";
+    default:
+      return "unknown";
   }
 }
 
 const char* pointer_class_name(uint32_t pointer_class) {
   switch (static_cast<archive::PointerClass>(pointer_class)) {
-    case archive::PointerClass::anchor: return "anchor";
-    case archive::PointerClass::materialized: return "materialized";
-    case archive::PointerClass::module_global: return "module global";
-    case archive::PointerClass::host: return "host";
-    case archive::PointerClass::relocatable: return "relocatable";
-    case archive::PointerClass::rebuilt: return "rebuilt";
-    case archive::PointerClass::padding: return "padding";
-    case archive::PointerClass::dangling: return "dangling";
+    case archive::PointerClass::anchor:
+      return "anchor";
+    case archive::PointerClass::materialized:
+      return "materialized";
+    case archive::PointerClass::module_global:
+      return "module global";
+    case archive::PointerClass::host:
+      return "host";
+    case archive::PointerClass::relocatable:
+      return "relocatable";
+    case archive::PointerClass::rebuilt:
+      return "rebuilt";
+    case archive::PointerClass::padding:
+      return "padding";
+    case archive::PointerClass::dangling:
+      return "dangling";
   }
   return "unknown";
 }
@@ -131,9 +143,11 @@ void bind_load(py::module_& module) {
       .def_readonly("pid", &archive::Stale::pid)
       .def_readonly("bytes", &archive::Stale::bytes)
       .def_readonly("restorable", &archive::Stale::restorable);
-  module.def("list_stale", [](const std::string& target) { return unwrap(archive::list_stale(target)); }, py::arg("archive"));
-  module.def("remove_stale", [](const std::string& target) { return unwrap(archive::remove_stale(target)); },
-             py::arg("archive"));
+  module.def(
+      "list_stale", [](const std::string& target) { return unwrap(archive::list_stale(target)); }, py::arg("archive"));
+  module.def(
+      "remove_stale", [](const std::string& target) { return unwrap(archive::remove_stale(target)); },
+      py::arg("archive"));
 
   py::class_<ImageSummary>(module, "ArchiveImage")
       .def_readonly("hash", &ImageSummary::hash)
@@ -170,7 +184,8 @@ void bind_load(py::module_& module) {
       .def_property_readonly("graphs", [](const ArchiveData& archive) { return session::summarize(archive.graphs()); })
       .def_property_readonly("images", &images)
       .def_property_readonly("zones", &ArchiveData::zones)
-      .def_property_readonly("tensors", [](const ArchiveData& archive) { return session::read_tensors(archive.memory()); })
+      .def_property_readonly("tensors",
+                             [](const ArchiveData& archive) { return session::read_tensors(archive.memory()); })
       .def("pointers", &pointers)
       .def("verify_images", [](const ArchiveData& archive) { unlocked([&] { return archive.verify_images(); }); });
 
@@ -198,7 +213,9 @@ void bind_load(py::module_& module) {
           "start",
           [](Loader& loader, std::vector<uint32_t> order) { unlocked([&] { return loader.start(std::move(order)); }); },
           py::arg("order"))
-      .def("wait", [](Loader& loader, uint32_t graph) { unlocked([&] { return loader.wait(graph); }); }, py::arg("graph"))
+      .def(
+          "wait", [](Loader& loader, uint32_t graph) { unlocked([&] { return loader.wait(graph); }); },
+          py::arg("graph"))
       .def(
           "launch",
           [](Loader& loader, uint32_t graph, uint64_t stream) {

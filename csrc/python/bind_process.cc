@@ -39,7 +39,8 @@ Result<DeviceInfo> device_info(int ordinal) {
   FOUNDRY_CU(driver, cuDriverGetVersion, &info.driver_version);
   CUuuid uuid{};
   FOUNDRY_CU(driver, cuDeviceGetUuid, &uuid, device);
-  for (const char byte : uuid.bytes) info.uuid += format("%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+  for (const char byte : uuid.bytes)
+    info.uuid += format("%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
   return info;
 }
 
@@ -93,7 +94,8 @@ void bind_process(py::module_& module) {
     return std::nullopt;
   });
   module.def("device_count", [] { return unlocked(device_count); });
-  module.def("device_info", [](int ordinal) { return unlocked([=] { return device_info(ordinal); }); }, py::arg("ordinal"));
+  module.def(
+      "device_info", [](int ordinal) { return unlocked([=] { return device_info(ordinal); }); }, py::arg("ordinal"));
 
   module.def(
       "read_memory",

@@ -11,8 +11,8 @@ namespace {
 
 namespace py = pybind11;
 using session::GraphSummary;
-using session::SaveReport;
 using session::Saver;
+using session::SaveReport;
 using session::TensorInfo;
 
 // A staging directory whose manifest is held until publish: foundry.json is what makes a directory an archive.
@@ -33,7 +33,8 @@ class Staging {
   }
   std::vector<std::string> publish() {
     if (!manifest_) {
-      throw Failure{Error{ErrorKind::state, 0, "foundry.json has not been written; an archive without it cannot be read"}};
+      throw Failure{
+          Error{ErrorKind::state, 0, "foundry.json has not been written; an archive without it cannot be read"}};
     }
     archive::Publication& publication = this->publication();
     archive::Published published = unlocked([&] { return publication.publish(*manifest_); });
@@ -164,15 +165,19 @@ void bind_save(py::module_& module) {
              }
              return doubts;
            })
-      .def("settle", [](Saver& saver, uint32_t graph, const std::string& refusal) { unwrap(saver.settle(graph, refusal)); },
-           py::arg("graph"), py::arg("refusal"))
+      .def(
+          "settle",
+          [](Saver& saver, uint32_t graph, const std::string& refusal) { unwrap(saver.settle(graph, refusal)); },
+          py::arg("graph"), py::arg("refusal"))
       .def("keep_state", [](Saver& saver) { unlocked([&] { return saver.keep_state(); }); })
       .def("restore_state", [](Saver& saver) { unlocked([&] { return saver.restore_state(); }); })
       .def(
           "fingerprint",
-          [](Saver& saver, uint32_t graph) { return unlocked([&] { return saver.fingerprint(graph); }); }, py::arg("graph"))
+          [](Saver& saver, uint32_t graph) { return unlocked([&] { return saver.fingerprint(graph); }); },
+          py::arg("graph"))
       .def(
-          "expose", [](Saver& saver, uint32_t graph) { unlocked([&] { return saver.expose(graph); }); }, py::arg("graph"))
+          "expose", [](Saver& saver, uint32_t graph) { unlocked([&] { return saver.expose(graph); }); },
+          py::arg("graph"))
       .def(
           "poison", [](Saver& saver, uint32_t pattern) { unlocked([&] { return saver.poison(pattern); }); },
           py::arg("pattern"))

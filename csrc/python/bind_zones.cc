@@ -32,11 +32,16 @@ Result<uint32_t> zone_kind(const std::string& name) {
 
 const char* state_name(uint32_t state) {
   switch (state) {
-    case FOUNDRY_RANGE_LIVE: return "live";
-    case FOUNDRY_RANGE_QUARANTINED: return "quarantined";
-    case FOUNDRY_RANGE_RELEASED: return "released";
-    case FOUNDRY_RANGE_MATERIALIZED: return "materialized";
-    default: return "unknown";
+    case FOUNDRY_RANGE_LIVE:
+      return "live";
+    case FOUNDRY_RANGE_QUARANTINED:
+      return "quarantined";
+    case FOUNDRY_RANGE_RELEASED:
+      return "released";
+    case FOUNDRY_RANGE_MATERIALIZED:
+      return "materialized";
+    default:
+      return "unknown";
   }
 }
 
@@ -160,7 +165,8 @@ void bind_zones(py::module_& module) {
       [](uint32_t slot) {
         AllocatorSymbols symbols = allocator_symbols(slot);
         if (symbols.library.empty()) {
-          throw Failure{Error{ErrorKind::invalid, 0, format("there is no zone slot %u; a process has %u", slot, FOUNDRY_MAX_ZONES)}};
+          throw Failure{Error{ErrorKind::invalid, 0,
+                              format("there is no zone slot %u; a process has %u", slot, FOUNDRY_MAX_ZONES)}};
         }
         return symbols;
       },

@@ -9,14 +9,22 @@ namespace foundry::python {
 
 const char* kind_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::driver: return "driver";
-    case ErrorKind::invalid: return "invalid";
-    case ErrorKind::corrupt: return "corrupt";
-    case ErrorKind::mismatch: return "mismatch";
-    case ErrorKind::unsupported: return "unsupported";
-    case ErrorKind::out_of_memory: return "out_of_memory";
-    case ErrorKind::io: return "io";
-    case ErrorKind::state: return "state";
+    case ErrorKind::driver:
+      return "driver";
+    case ErrorKind::invalid:
+      return "invalid";
+    case ErrorKind::corrupt:
+      return "corrupt";
+    case ErrorKind::mismatch:
+      return "mismatch";
+    case ErrorKind::unsupported:
+      return "unsupported";
+    case ErrorKind::out_of_memory:
+      return "out_of_memory";
+    case ErrorKind::io:
+      return "io";
+    case ErrorKind::state:
+      return "state";
   }
   return "invalid";
 }
@@ -32,7 +40,8 @@ PYBIND11_MODULE(_core, module) {
 
   // Lives as long as the interpreter: the translator below outlives every module object.
   static PyObject* error_type = PyErr_NewExceptionWithDoc(
-      "foundry._core.FoundryError", "Anything Foundry refuses or fails at. str() is the sentence for people.", nullptr, nullptr);
+      "foundry._core.FoundryError", "Anything Foundry refuses or fails at. str() is the sentence for people.", nullptr,
+      nullptr);
   if (error_type == nullptr) throw py::error_already_set();
   module.add_object("FoundryError", py::reinterpret_borrow<py::object>(error_type));
   py::register_local_exception_translator([](std::exception_ptr pointer) {

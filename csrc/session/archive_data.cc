@@ -12,7 +12,7 @@ namespace foundry::session {
 using archive::Section;
 
 Result<archive::File> open_listed(int directory, const std::string& name, archive::FileKind kind,
-                                const std::vector<archive::FileDescription>& inventory) {
+                                  const std::vector<archive::FileDescription>& inventory) {
   const auto listed = std::find_if(inventory.begin(), inventory.end(),
                                    [&](const archive::FileDescription& file) { return file.name == name; });
   if (listed == inventory.end()) {

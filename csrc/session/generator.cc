@@ -45,10 +45,11 @@ Status Saver::set_generator(uint32_t graph, uint64_t increment, uint64_t seed, u
     if (value == offset) offsets.insert(word);
   }
   if (seeds.size() != 1 || offsets.size() != 1) {
-    return Error{ErrorKind::unsupported, 0,
-                 format("it draws random numbers, but the words that its kernels read seed and offset from cannot be told: "
-                        "%zu words hold the seed and %zu the offset among %zu addresses in its arguments",
-                        seeds.size(), offsets.size(), words.size())};
+    return Error{
+        ErrorKind::unsupported, 0,
+        format("it draws random numbers, but the words that its kernels read seed and offset from cannot be told: "
+               "%zu words hold the seed and %zu the offset among %zu addresses in its arguments",
+               seeds.size(), offsets.size(), words.size())};
   }
   archive::GraphRecord& record = tables.graphs[graph];
   record.flags |= archive::kGraphUsesGenerator;

@@ -90,19 +90,21 @@ Result<archive::WrittenFile> GoldenRecorder::write(int directory, const std::str
   FOUNDRY_TRY(file.put_raw(Section::golden_values, values_));
 
   std::vector<archive::GoldenInputRecord> records;
-  FOUNDRY_ASSIGN(archive::ContentWriter content, archive::ContentWriter::create(
-                                                     file, {}, {Section::golden_content, Section::golden_blocks}));
+  FOUNDRY_ASSIGN(archive::ContentWriter content,
+                 archive::ContentWriter::create(file, {}, {Section::golden_content, Section::golden_blocks}));
   for (const MemoryPart& input : inputs) {
     const bool large = input.bytes > kMostStoredInputBytes;
     const uint32_t fill = input.floating ? kFloatingFill : 0;
     records.push_back({input.address, input.bytes, large ? fill : archive::kNone, 0});
     if (large) continue;
-    const auto piece = std::find_if(kept.pieces().begin(), kept.pieces().end(), [&](const MemoryKeeper::Piece& candidate) {
-      return candidate.part.address == input.address && candidate.part.bytes == input.bytes;
-    });
+    const auto piece =
+        std::find_if(kept.pieces().begin(), kept.pieces().end(), [&](const MemoryKeeper::Piece& candidate) {
+          return candidate.part.address == input.address && candidate.part.bytes == input.bytes;
+        });
     if (piece == kept.pieces().end()) {
-      return Error{ErrorKind::out_of_memory, 0, "mutable tensors are too many for golden runs: they do not fit into the "
-                                                "host memory that these may take"};
+      return Error{ErrorKind::out_of_memory, 0,
+                   "mutable tensors are too many for golden runs: they do not fit into the "
+                   "host memory that these may take"};
     }
     FOUNDRY_TRY(content.add(input.address, piece->bytes));
   }
@@ -158,7 +160,8 @@ Result<uint64_t> GoldenCheck::begin() {
     if (globals[index].bytes != 0) variables.push_back({address, globals[index].bytes, false});
   }
   FOUNDRY_ASSIGN(const auto unkept, kept_.keep(std::move(variables)));
-  if (!unkept.empty()) return Error{ErrorKind::out_of_memory, 0, "module variables do not fit into the host memory for tests"};
+  if (!unkept.empty())
+    return Error{ErrorKind::out_of_memory, 0, "module variables do not fit into the host memory for tests"};
   FOUNDRY_ASSIGN(lost_, kept_.keep(std::move(parts)));
   uint64_t bytes = 0;
   for (const MemoryPart& part : lost_) bytes += part.bytes;
@@ -172,10 +175,12 @@ Status GoldenCheck::prepare() {
   FOUNDRY_TRY(kept_.restore());  // module variables
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(loader_.process().driver()));
   for (const archive::GoldenInputRecord& input : file_.section<Section::golden_inputs>()) {
-    FOUNDRY_TRY(device.fill(input.address, input.bytes, input.fill == archive::kNone ? 0 : static_cast<uint8_t>(input.fill)));
+    FOUNDRY_TRY(
+        device.fill(input.address, input.bytes, input.fill == archive::kNone ? 0 : static_cast<uint8_t>(input.fill)));
   }
   uint64_t bytes = 0;
-  FOUNDRY_TRY(write_content(device, file_.section<Section::golden_blocks>(), file_.raw_section(Section::golden_content), bytes));
+  FOUNDRY_TRY(write_content(device, file_.section<Section::golden_blocks>(), file_.raw_section(Section::golden_content),
+                            bytes));
   return device.wait();
 }
 

@@ -17,8 +17,8 @@
 
 namespace foundry::session {
 
-// Mutable memory up to this size (tensors that overlap count as one) is stored with its content; what is larger (caches)
-// is filled before every golden run.
+// Mutable memory up to this size (tensors that overlap count as one) is stored with its content; what is larger
+// (caches) is filled before every golden run.
 inline constexpr uint64_t kMostStoredInputBytes = uint64_t{16} << 20;
 // Outputs that differ between native replays are stored up to this size.
 inline constexpr uint64_t kMostValueBytes = uint64_t{16} << 20;
@@ -83,11 +83,13 @@ struct GoldenVerdict {
 class GoldenCheck {
  public:
   // `loader` must outlive the object.
-  static Result<std::unique_ptr<GoldenCheck>> open(Loader& loader, std::shared_ptr<const ArchiveData> archive, uint32_t rank,
+  static Result<std::unique_ptr<GoldenCheck>> open(Loader& loader, std::shared_ptr<const ArchiveData> archive,
+                                                   uint32_t rank,
                                                    const std::vector<archive::FileDescription>& inventory);
 
   std::vector<GoldenRun> runs() const { return golden_runs(file_); }
-  // Keeps what the runs change. Returns the bytes of mutable memory that are too much to be kept: end() leaves zeros there.
+  // Keeps what the runs change. Returns the bytes of mutable memory that are too much to be kept: end() leaves zeros
+  // there.
   Result<uint64_t> begin();
   // Memory as it was before the golden run: materialized content, module variables, inputs.
   Status prepare();

@@ -23,7 +23,8 @@ std::span<const std::byte> bytes_of(const foundry_image& image) {
 }
 
 Result<const foundry_image*> find(const std::vector<foundry_image>& images, uint64_t id) {
-  const auto found = std::find_if(images.begin(), images.end(), [&](const foundry_image& image) { return image.id == id; });
+  const auto found =
+      std::find_if(images.begin(), images.end(), [&](const foundry_image& image) { return image.id == id; });
   if (found == images.end()) {
     return Error{ErrorKind::state, 0,
                  format("code image %llu is no longer known to the hook", static_cast<unsigned long long>(id))};
@@ -42,7 +43,8 @@ Result<std::vector<std::vector<std::byte>>> codes_of(const foundry_image& image,
   FOUNDRY_ASSIGN(const archive::SlimImage slim, archive::slim(bytes, capability));
   FOUNDRY_ASSIGN(const auto entries, archive::fatbin_entries(slim.image));
   for (const archive::FatbinEntry& entry : entries) {
-    const auto wanted = slim.kept == archive::SlimImage::Kept::elf ? archive::FatbinKind::elf : archive::FatbinKind::ptx;
+    const auto wanted =
+        slim.kept == archive::SlimImage::Kept::elf ? archive::FatbinKind::elf : archive::FatbinKind::ptx;
     if (entry.kind != static_cast<uint16_t>(wanted)) continue;
     FOUNDRY_ASSIGN(auto code, archive::fatbin_payload(slim.image, entry));
     codes.push_back(std::move(code));
@@ -60,7 +62,8 @@ struct Variable {
 Result<std::vector<Variable>> variables_of(std::span<const std::byte> code) {
   std::vector<Variable> variables;
   const std::string_view text(reinterpret_cast<const char*>(code.data()), code.size());
-  if (!text.starts_with("\x7f" "ELF")) {
+  if (!text.starts_with("\x7f"
+                        "ELF")) {
     for (std::string& name : archive::ptx_variables(text)) variables.push_back({std::move(name), std::nullopt});
     return variables;
   }
@@ -110,8 +113,9 @@ uint64_t zone_address(const std::vector<foundry_zone_info>& zones, std::span<con
 }
 
 // Records one variable, with its content where a kernel or the host has changed it.
-Status keep_global(const driver::Driver& driver, const std::vector<foundry_zone_info>& zones, const foundry_image& image,
-                   uint32_t index, const Variable& variable, graph::GraphTables& tables, ModuleGlobalsReport& report) {
+Status keep_global(const driver::Driver& driver, const std::vector<foundry_zone_info>& zones,
+                   const foundry_image& image, uint32_t index, const Variable& variable, graph::GraphTables& tables,
+                   ModuleGlobalsReport& report) {
   const auto place = locate(driver, image, variable.symbol);
   if (!place) return success();
   archive::ModuleGlobalRecord record{};
@@ -129,9 +133,10 @@ Status keep_global(const driver::Driver& driver, const std::vector<foundry_zone_
   FOUNDRY_CU(driver, cuMemcpyDtoH, content.data(), record.address, content.size());
   if (!as_initial(variable, content)) {
     if (const uint64_t address = zone_address(zones, content); address != 0) {
-      report.unreadable[index] = format("module variable %s of %s holds the device address %s; memory that module variables "
-                                        "point to is not kept",
-                                        variable.symbol.c_str(), image_name(image).c_str(), hex(address).c_str());
+      report.unreadable[index] = format(
+          "module variable %s of %s holds the device address %s; memory that module variables "
+          "point to is not kept",
+          variable.symbol.c_str(), image_name(image).c_str(), hex(address).c_str());
     }
     record.content = tables.global_content.size();
     tables.global_content.insert(tables.global_content.end(), content.begin(), content.end());

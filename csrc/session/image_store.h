@@ -28,9 +28,9 @@ struct ModuleGlobalsReport {
   std::map<uint32_t, std::string> unreadable;  // image index -> why its variables are not known
 };
 
-// Fills tables.module_globals and tables.global_content: every variable of the used images with its address here, and its
-// content where that is not what the image starts with. A context of the device must be current.
+// Fills tables.module_globals and tables.global_content: every variable of the used images with its address here, and
+// its content where that is not what the image starts with. A context of the device must be current.
 Result<ModuleGlobalsReport> read_module_globals(const Process& process, uint32_t capability,
-                                                     const std::vector<uint64_t>& image_ids, graph::GraphTables& tables);
+                                                const std::vector<uint64_t>& image_ids, graph::GraphTables& tables);
 
 }  // namespace foundry::session

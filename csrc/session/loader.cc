@@ -61,9 +61,8 @@ Status Loader::map() {
   Stopwatch watch;
   const foundry_abi& abi = process_.abi();
   for (const archive::MappedRecord& record : archive_->memory().section<Section::mapped>()) {
-    FOUNDRY_TRY(abi_call([&](foundry_error* error) {
-      return abi.zone_map(slots_[record.zone], record.address, record.bytes, error);
-    }));
+    FOUNDRY_TRY(abi_call(
+        [&](foundry_error* error) { return abi.zone_map(slots_[record.zone], record.address, record.bytes, error); }));
     mapped_.push_back(record.address);
     stats_.mapped_bytes += record.bytes;
   }
@@ -81,7 +80,8 @@ Result<uint64_t> Loader::fill() {
     FOUNDRY_TRY(device.fill(record.address, record.bytes, 0));
   }
   uint64_t bytes = 0;
-  FOUNDRY_TRY(write_content(device, memory.section<Section::content_blocks>(), memory.raw_section(Section::content), bytes));
+  FOUNDRY_TRY(
+      write_content(device, memory.section<Section::content_blocks>(), memory.raw_section(Section::content), bytes));
   FOUNDRY_TRY(device.wait());
   return bytes;
 }
@@ -110,7 +110,8 @@ Status Loader::claim(uint64_t address, uint64_t bytes) {
   const foundry_abi& abi = process_.abi();
   uint32_t slot = FOUNDRY_NO_ZONE;
   if (abi.in_zone(address, &slot) == 0) {
-    return Error{ErrorKind::invalid, 0, format("%s lies in no zone; nothing can be placed there", hex(address).c_str())};
+    return Error{ErrorKind::invalid, 0,
+                 format("%s lies in no zone; nothing can be placed there", hex(address).c_str())};
   }
   const auto zone = std::find(slots_.begin(), slots_.end(), slot);
   if (zone == slots_.end()) {
@@ -172,7 +173,8 @@ Status Loader::wait(uint32_t graph) {
     const std::lock_guard lock(mutex_);
     restorer = restorer_;
   }
-  if (!restorer) return Error{ErrorKind::state, 0, "graphs are not being restored: the archive was closed or not started"};
+  if (!restorer)
+    return Error{ErrorKind::state, 0, "graphs are not being restored: the archive was closed or not started"};
   auto exec = restorer->wait(graph);
   if (!exec.ok()) return exec.error();
   return success();
@@ -210,9 +212,8 @@ Status Loader::pin() {
   for (const TensorInfo& tensor : read_tensors(archive_->memory())) {
     if ((tensor.flags & (archive::kConstant | archive::kMutable)) == 0 || tensor.bytes == 0) continue;
     if (abi.in_zone(tensor.storage_address, nullptr) == 0) continue;
-    FOUNDRY_TRY(abi_call([&](foundry_error* error) {
-      return abi.pin(tensor.storage_address, tensor.storage_bytes, 1, error);
-    }));
+    FOUNDRY_TRY(abi_call(
+        [&](foundry_error* error) { return abi.pin(tensor.storage_address, tensor.storage_bytes, 1, error); }));
     pinned_.emplace_back(tensor.storage_address, tensor.storage_bytes);
   }
   return success();

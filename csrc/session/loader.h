@@ -50,7 +50,10 @@ class ArchiveData {
 
  private:
   ArchiveData(std::string path, archive::FileDescriptor directory, archive::File graphs, archive::File memory)
-      : path_(std::move(path)), directory_(std::move(directory)), graphs_(std::move(graphs)), memory_(std::move(memory)) {}
+      : path_(std::move(path)),
+        directory_(std::move(directory)),
+        graphs_(std::move(graphs)),
+        memory_(std::move(memory)) {}
 
   std::string path_;
   archive::FileDescriptor directory_;

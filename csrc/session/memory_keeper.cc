@@ -28,7 +28,8 @@ std::vector<MemoryPart> mutable_memory(std::span<const TensorInfo> tensors) {
 }
 
 Result<std::vector<MemoryPart>> MemoryKeeper::keep(std::vector<MemoryPart> parts) {
-  std::stable_sort(parts.begin(), parts.end(), [](const MemoryPart& a, const MemoryPart& b) { return a.bytes < b.bytes; });
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const MemoryPart& a, const MemoryPart& b) { return a.bytes < b.bytes; });
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
   std::vector<MemoryPart> too_much;
   for (const MemoryPart& part : parts) {

@@ -22,8 +22,9 @@ void divide(const foundry_range& range, uint32_t zone_kind, std::span<const Fram
     out.push_back(part);
     position = until;
   };
-  const auto first = std::lower_bound(blocks.begin(), blocks.end(), range.address,
-                                      [](const FrameworkBlock& block, uint64_t address) { return block.address < address; });
+  const auto first =
+      std::lower_bound(blocks.begin(), blocks.end(), range.address,
+                       [](const FrameworkBlock& block, uint64_t address) { return block.address < address; });
   for (auto block = first; block != blocks.end() && block->address < end; ++block) {
     emit(block->address, range.state);
     const bool freed = !block->active && zone_kind != FOUNDRY_ZONE_GRAPHS;

@@ -19,9 +19,9 @@ struct FrameworkBlock {
   bool active = false;
 };
 
-// All zones of one device with their ranges; segments that a framework divides are divided into its blocks. A block that
-// the framework has freed counts as quarantined memory, except in the graphs zone: there it is an intermediate result
-// of some capture.
+// All zones of one device with their ranges; segments that a framework divides are divided into its blocks. A block
+// that the framework has freed counts as quarantined memory, except in the graphs zone: there it is an intermediate
+// result of some capture.
 struct MemoryState {
   graph::MemoryMap map;
   std::vector<std::vector<foundry_range>> allocations;  // whole ones, per zone of map.zones(), by ordinal

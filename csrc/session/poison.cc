@@ -37,9 +37,8 @@ Poison::~Poison() {
 Status Poison::map_released(const foundry_range& range, uint64_t page) {
   const uint64_t begin = range.address / page * page;
   const uint64_t end = (range.address + layout::extent(range) + page - 1) / page * page;
-  const Status mapped = abi_call([&](foundry_error* error) {
-    return process_.abi().zone_map(range.slot, begin, end - begin, error);
-  });
+  const Status mapped =
+      abi_call([&](foundry_error* error) { return process_.abi().zone_map(range.slot, begin, end - begin, error); });
   if (mapped.ok()) {
     mapped_.push_back(begin);
     return success();
@@ -71,12 +70,12 @@ Result<bool> Poison::untouched() const {
   bool equal = true;
   for (const MemoryKeeper::Piece& piece : kept_.pieces()) {
     const std::vector<std::byte> expected = patterned(piece, pattern_);
-    FOUNDRY_TRY(device.read(piece.part.address, piece.part.bytes,
-                            [&](uint64_t address, std::span<const std::byte> bytes) {
-                              const auto from = expected.begin() + static_cast<ptrdiff_t>(address - piece.part.address);
-                              equal = equal && std::equal(bytes.begin(), bytes.end(), from);
-                              return success();
-                            }));
+    FOUNDRY_TRY(
+        device.read(piece.part.address, piece.part.bytes, [&](uint64_t address, std::span<const std::byte> bytes) {
+          const auto from = expected.begin() + static_cast<ptrdiff_t>(address - piece.part.address);
+          equal = equal && std::equal(bytes.begin(), bytes.end(), from);
+          return success();
+        }));
   }
   return equal;
 }

@@ -14,9 +14,9 @@ namespace foundry::session {
 // Memory that one Poison may fill.
 inline constexpr uint64_t kMostPoisonBytes = uint64_t{1} << 30;
 
-// Fills of one set of freed ranges. Quarantined memory (and blocks that a framework has freed) is still mapped; released
-// memory is mapped again for as long as this object lives, so that no replay can fault there. A context of the device
-// must be current in every call, and nothing may be running. Not thread-safe.
+// Fills of one set of freed ranges. Quarantined memory (and blocks that a framework has freed) is still mapped;
+// released memory is mapped again for as long as this object lives, so that no replay can fault there. A context of the
+// device must be current in every call, and nothing may be running. Not thread-safe.
 class Poison {
  public:
   // The first pattern changes what is there as little as possible: kernels that do use the memory (as a table of

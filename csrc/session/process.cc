@@ -70,12 +70,14 @@ Result<Process*> Process::get() {
   const foundry_abi* hook = find_hook();
   if (hook != nullptr) {
     if (hook->version != FOUNDRY_ABI_VERSION || hook->bytes != sizeof(foundry_abi)) {
-      return Error{ErrorKind::mismatch, 0,
-                   format("the preloaded libcuda_hook.so speaks ABI %u (%u bytes), this foundry package speaks ABI %u (%zu "
-                          "bytes); use the hook of the same wheel (`foundry run` does)",
-                          hook->version, hook->bytes, FOUNDRY_ABI_VERSION, sizeof(foundry_abi))};
+      return Error{
+          ErrorKind::mismatch, 0,
+          format("the preloaded libcuda_hook.so speaks ABI %u (%u bytes), this foundry package speaks ABI %u (%zu "
+                 "bytes); use the hook of the same wheel (`foundry run` does)",
+                 hook->version, hook->bytes, FOUNDRY_ABI_VERSION, sizeof(foundry_abi))};
     }
-    FOUNDRY_ASSIGN(fresh->driver_, driver::Driver::bind([hook](const char* symbol) { return hook->driver_symbol(symbol); }));
+    FOUNDRY_ASSIGN(fresh->driver_,
+                   driver::Driver::bind([hook](const char* symbol) { return hook->driver_symbol(symbol); }));
     fresh->abi_ = hook;
     fresh->hooked_ = true;
   } else {

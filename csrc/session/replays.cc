@@ -1,4 +1,5 @@
-// Replays at the end of SAVE: proofs that words are padding, and golden runs. The framework replays, this keeps the books.
+// Replays at the end of SAVE: proofs that words are padding, and golden runs. The framework replays, this keeps the
+// books.
 #include <algorithm>
 #include <set>
 
@@ -73,7 +74,8 @@ Result<std::string> Saver::fingerprint(uint32_t graph) {
 }
 
 Status Saver::expose(uint32_t graph) {
-  if (!found_ || !found_->doubts.contains(graph)) return Error{ErrorKind::invalid, 0, format("graph %u is not in doubt", graph)};
+  if (!found_ || !found_->doubts.contains(graph))
+    return Error{ErrorKind::invalid, 0, format("graph %u is not in doubt", graph)};
   if (poison_) return Error{ErrorKind::state, 0, "another graph is being tested"};
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());

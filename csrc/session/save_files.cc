@@ -38,8 +38,7 @@ Status Saver::write_graphs(int directory, const std::string& name, SaveReport& r
   }
   FOUNDRY_ASSIGN(archive::FileWriter file, archive::FileWriter::create(directory, name, archive::FileKind::graphs));
   file.strings() = tables.graphs_strings;
-#define FOUNDRY_WRITE_graphs(name) \
-  FOUNDRY_TRY(put_column<Section::name>(file, tables.name));
+#define FOUNDRY_WRITE_graphs(name) FOUNDRY_TRY(put_column<Section::name>(file, tables.name));
 #define FOUNDRY_WRITE_memory(name)
 #define FOUNDRY_WRITE_journal(name)
 #define FOUNDRY_WRITE_golden(name)

@@ -93,7 +93,8 @@ Status Saver::set_outputs(uint32_t graph, std::string tree, std::vector<uint32_t
   }
   for (const uint32_t tensor : tensors) {
     if (tensor >= tensors_.tensors().size()) {
-      return Error{ErrorKind::invalid, 0, format("outputs of graph %u name tensor %u, which was not added", graph, tensor)};
+      return Error{ErrorKind::invalid, 0,
+                   format("outputs of graph %u name tensor %u, which was not added", graph, tensor)};
     }
   }
   outputs_[graph] = {std::move(tree), std::move(tensors)};
@@ -168,7 +169,8 @@ void Saver::judge_images(const std::map<uint32_t, std::string>& unreadable, Save
   for (uint32_t graph = 0; graph < tables.graphs.size(); ++graph) {
     if ((tables.graphs[graph].flags & archive::kGraphIsChild) != 0) continue;
     std::set<uint32_t> images;
-    walk_kernels(view, graph, [&](const archive::KernelRecord& kernel) { images.insert(view.functions[kernel.function].image); });
+    walk_kernels(view, graph,
+                 [&](const archive::KernelRecord& kernel) { images.insert(view.functions[kernel.function].image); });
     for (const auto& [image, why] : unreadable) {
       if (images.contains(image)) leave_out(graph, why, report);
     }
@@ -233,9 +235,10 @@ void Saver::judge_outputs(const MemoryState& memory, SaveReport& report) {
       if (tensor.bytes == 0 || tensor.anchor) continue;
       const uint32_t range = memory.map.range_of(tensor.address);
       if (range == archive::kNone || memory.map.is_materialized(range)) continue;
-      std::string why = format("an output at %s lies in a phase's memory, but the tensor is not registered; register it, so "
-                               "that LOAD can compare where it is",
-                               hex(tensor.address).c_str());
+      std::string why = format(
+          "an output at %s lies in a phase's memory, but the tensor is not registered; register it, so "
+          "that LOAD can compare where it is",
+          hex(tensor.address).c_str());
       leave_out(graph, std::move(why), report);
       break;
     }
@@ -264,11 +267,13 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
   };
   for (const auto& [graph, outputs] : outputs_) {
     if (left_out(graph)) continue;
-    const std::string what = format("an output of graph '%s'", std::string(tables.view().text(tables.graphs[graph].name)).c_str());
+    const std::string what =
+        format("an output of graph '%s'", std::string(tables.view().text(tables.graphs[graph].name)).c_str());
     for (const uint32_t index : outputs.tensors) FOUNDRY_TRY(add_root(tensors_.tensors()[index], what));
   }
   for (const TensorInfo& tensor : tensors_.tensors()) {
-    if ((tensor.flags & archive::kExport) != 0) FOUNDRY_TRY(add_root(tensor, format("export '%s'", tensor.name.c_str())));
+    if ((tensor.flags & archive::kExport) != 0)
+      FOUNDRY_TRY(add_root(tensor, format("export '%s'", tensor.name.c_str())));
   }
 
   // Graph-private memory has no content before a replay: it is reached, but nothing is followed from it.
@@ -288,9 +293,10 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
   roots.insert(reach.ranges.begin(), reach.ranges.end());
   for (const graph::StoredPointer& pointer : reach.rebuilt) {
     if (pointer.anchor != archive::kNone) continue;
-    report.warnings.push_back(format("a word at %s, which graphs reach, points to %s in a rebuilt zone where no registered "
-                                     "tensor lies; register the tensor it means",
-                                     hex(pointer.holder).c_str(), hex(pointer.value).c_str()));
+    report.warnings.push_back(
+        format("a word at %s, which graphs reach, points to %s in a rebuilt zone where no registered "
+               "tensor lies; register the tensor it means",
+               hex(pointer.holder).c_str(), hex(pointer.value).c_str()));
   }
   return std::vector<uint32_t>(roots.begin(), roots.end());
 }

@@ -36,8 +36,8 @@ struct GraphSummary {
 std::vector<GraphSummary> summarize(const graph::GraphView& view);
 
 struct SaveReport {
-  std::vector<GraphSummary> graphs;                            // published
-  std::map<std::string, std::vector<std::string>> left_out;   // graph -> sentences
+  std::vector<GraphSummary> graphs;                          // published
+  std::map<std::string, std::vector<std::string>> left_out;  // graph -> sentences
   std::vector<std::string> warnings;
   std::map<std::string, uint64_t> bytes_by_file;
   uint64_t mapped_bytes = 0, content_bytes = 0, stored_bytes = 0;
@@ -71,7 +71,8 @@ class Saver {
   Status set_generator(uint32_t graph, uint64_t increment, uint64_t seed, uint64_t offset);
   void set_blocks(std::vector<FrameworkBlock> blocks) { blocks_ = std::move(blocks); }
 
-  // Audits; nothing can be added afterwards. The caller may settle the doubts by replays; what is not settled is left out.
+  // Audits; nothing can be added afterwards. The caller may settle the doubts by replays; what is not settled is left
+  // out.
   Result<std::vector<Doubt>> examine();
   // `refusal` says why the words may be pointers; empty: they are padding.
   Status settle(uint32_t graph, const std::string& refusal);
@@ -91,7 +92,8 @@ class Saver {
   // Before each golden replay: the kept state, and a filling for mutable memory that is too large to be stored.
   Status prepare_golden();
   Status observe_golden(uint32_t graph, uint64_t seed, uint64_t offset);
-  // After write(). Brings the kept state back; returns the bytes of mutable memory that could not be kept and is zero now.
+  // After write(). Brings the kept state back; returns the bytes of mutable memory that could not be kept and is zero
+  // now.
   Result<uint64_t> write_golden(archive::Publication& staging, uint32_t rank);
 
   // Once. With `strict` any graph that would be left out is an error instead.
@@ -130,7 +132,7 @@ class Saver {
   Process& process_;
   int device_;
   CUcontext context_;
-  uint32_t capability_ = 0;  // 10 * major + minor
+  uint32_t capability_ = 0;     // 10 * major + minor
   uint64_t first_ordinal_ = 0;  // of an allocation of this session; LOAD repeats none of those before it
   graph::AbiImages images_;
   graph::Snapshotter snapshotter_;

@@ -36,8 +36,7 @@ Result<uint32_t> TensorBook::add(TensorInfo tensor) {
   if (tensor.bytes == 0) {
     tensor.address = tensor.storage_address;  // no element, no place: frameworks report address 0
   }
-  if (tensor.address < tensor.storage_address ||
-      tensor.address - tensor.storage_address > tensor.storage_bytes ||
+  if (tensor.address < tensor.storage_address || tensor.address - tensor.storage_address > tensor.storage_bytes ||
       tensor.bytes > tensor.storage_bytes - (tensor.address - tensor.storage_address)) {
     return Error{ErrorKind::invalid, 0,
                  format("tensor '%s' at %s does not lie within its storage of %s at %s", tensor.name.c_str(),

@@ -19,7 +19,7 @@ struct TensorInfo {
   std::string dtype;  // the framework's name
   uint32_t item_bytes = 0;
   uint64_t address = 0;
-  uint64_t bytes = 0;  // from the first to behind the last element
+  uint64_t bytes = 0;                   // from the first to behind the last element
   std::vector<int64_t> sizes, strides;  // elements
   uint64_t storage_address = 0, storage_bytes = 0;
   uint32_t storage = archive::kNone;  // index; equal for aliases

@@ -148,7 +148,8 @@ CUresult check_legacy(Stream& stream) {
   Capture* capture;
   if (!stream.legacy || !blocking_capture_of(*stream.context, &capture)) return CUDA_SUCCESS;
   invalidate(*capture, "work on the legacy stream");
-  return fail(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy stream would depend on a blocking stream that is captured");
+  return fail(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+              "the legacy stream would depend on a blocking stream that is captured");
 }
 
 void invalidate_capture(unsigned long long id, const char* why) {
@@ -216,7 +217,8 @@ CUresult capture_wait(Stream& stream, Event& event) {
     invalidate(capture, "it would merge with another one");
     return fail(CUDA_ERROR_STREAM_CAPTURE_MERGE, "the event belongs to another capture");
   }
-  if (!active(capture)) return fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the event's capture was invalidated before");
+  if (!active(capture))
+    return fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the event's capture was invalidated before");
   if (stream.legacy) {
     invalidate(capture, "the legacy stream would join it");
     return fail(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy stream cannot join a capture");

@@ -115,7 +115,8 @@ CUresult current_context(Context** context) {
 CUresult find_context(CUcontext handle, Context** context) {
   if (handle == nullptr) return current_context(context);
   *context = contexts().get(handle);
-  if (*context == nullptr) return fail(CUDA_ERROR_INVALID_CONTEXT, "context %p was %s", handle, contexts().why_not(handle));
+  if (*context == nullptr)
+    return fail(CUDA_ERROR_INVALID_CONTEXT, "context %p was %s", handle, contexts().why_not(handle));
   if (!(*context)->alive) return fail(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context %p is destroyed", handle);
   return CUDA_SUCCESS;
 }
@@ -139,7 +140,9 @@ SIM_API(cuDevicePrimaryCtxRelease, (CUdevice dev), (dev)) { return primary_relea
 SIM_API(cuDevicePrimaryCtxRelease_v2, (CUdevice dev), (dev)) { return primary_release(dev); }
 SIM_API(cuDevicePrimaryCtxReset, (CUdevice dev), (dev)) { return primary_reset(dev); }
 SIM_API(cuDevicePrimaryCtxReset_v2, (CUdevice dev), (dev)) { return primary_reset(dev); }
-SIM_API(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned flags), (dev, flags)) { return primary_set_flags(dev, flags); }
+SIM_API(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned flags), (dev, flags)) {
+  return primary_set_flags(dev, flags);
+}
 SIM_API(cuDevicePrimaryCtxSetFlags_v2, (CUdevice dev, unsigned flags), (dev, flags)) {
   return primary_set_flags(dev, flags);
 }

@@ -25,15 +25,21 @@ struct Extent {
   }
 };
 
-CUresult resolve(CUmemorytype type, std::uintptr_t host, CUdeviceptr device, std::size_t x, std::size_t y, std::size_t z,
-                 std::size_t pitch, std::size_t rows, const Extent& extent, Access access, Side* side) {
+CUresult resolve(CUmemorytype type, std::uintptr_t host, CUdeviceptr device, std::size_t x, std::size_t y,
+                 std::size_t z, std::size_t pitch, std::size_t rows, const Extent& extent, Access access, Side* side) {
   std::uintptr_t base;
   switch (type) {
-    case CU_MEMORYTYPE_HOST: base = host; break;
+    case CU_MEMORYTYPE_HOST:
+      base = host;
+      break;
     case CU_MEMORYTYPE_DEVICE:
-    case CU_MEMORYTYPE_UNIFIED: base = device; break;
-    case CU_MEMORYTYPE_ARRAY: return fail(CUDA_ERROR_NOT_SUPPORTED, "arrays are not simulated");
-    default: return fail(CUDA_ERROR_INVALID_VALUE, "memory type %d", static_cast<int>(type));
+    case CU_MEMORYTYPE_UNIFIED:
+      base = device;
+      break;
+    case CU_MEMORYTYPE_ARRAY:
+      return fail(CUDA_ERROR_NOT_SUPPORTED, "arrays are not simulated");
+    default:
+      return fail(CUDA_ERROR_INVALID_VALUE, "memory type %d", static_cast<int>(type));
   }
   if (extent.height > 1 || extent.depth > 1) {
     if (pitch < x + extent.width) {
@@ -61,10 +67,10 @@ CUresult resolve(CUmemorytype type, std::uintptr_t host, CUdeviceptr device, std
 
 CUresult resolve_both(const CUDA_MEMCPY3D& p, Extent* extent, Side* from, Side* to) {
   *extent = {p.WidthInBytes, p.Height, p.Depth};
-  SIM_TRY(resolve(p.srcMemoryType, reinterpret_cast<std::uintptr_t>(p.srcHost), p.srcDevice, p.srcXInBytes, p.srcY, p.srcZ,
-                  p.srcPitch, p.srcHeight, *extent, Access::kRead, from));
-  return resolve(p.dstMemoryType, reinterpret_cast<std::uintptr_t>(p.dstHost), p.dstDevice, p.dstXInBytes, p.dstY, p.dstZ,
-                 p.dstPitch, p.dstHeight, *extent, Access::kWrite, to);
+  SIM_TRY(resolve(p.srcMemoryType, reinterpret_cast<std::uintptr_t>(p.srcHost), p.srcDevice, p.srcXInBytes, p.srcY,
+                  p.srcZ, p.srcPitch, p.srcHeight, *extent, Access::kRead, from));
+  return resolve(p.dstMemoryType, reinterpret_cast<std::uintptr_t>(p.dstHost), p.dstDevice, p.dstXInBytes, p.dstY,
+                 p.dstZ, p.dstPitch, p.dstHeight, *extent, Access::kWrite, to);
 }
 
 bool copy_rows(const Extent& extent, const Side& from, const Side& to) {
@@ -207,8 +213,8 @@ CUresult run_copy(const CopyWork& copy) {
     SIM_TRY(resolve_both(copy.params, &extent, &from, &to));
   }
   if (copy_rows(extent, from, to)) return CUDA_SUCCESS;
-  return fail(CUDA_ERROR_ILLEGAL_ADDRESS, "a copy of %zu bytes from 0x%zx to 0x%zx cannot reach its memory", extent.width,
-              from.start, to.start);
+  return fail(CUDA_ERROR_ILLEGAL_ADDRESS, "a copy of %zu bytes from 0x%zx to 0x%zx cannot reach its memory",
+              extent.width, from.start, to.start);
 }
 
 SIM_API_PTDS(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes), (to, from, bytes)) {
@@ -223,7 +229,8 @@ SIM_API_PTDS(cuMemcpyDtoH_v2, (void* to, CUdeviceptr from, size_t bytes), (to, f
 SIM_API_PTDS(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes), (to, from, bytes)) {
   return copy_async(on_device(to, from, bytes), nullptr, true);
 }
-SIM_API_PTDS(cuMemcpyPeer, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes),
+SIM_API_PTDS(cuMemcpyPeer,
+             (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes),
              (to, to_context, from, from_context, bytes)) {
   return copy_async(on_device(to, from, bytes), nullptr, true);
 }
@@ -251,7 +258,8 @@ SIM_API_PTSZ(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t byt
   return copy_async(on_device(to, from, bytes), stream, false);
 }
 SIM_API_PTSZ(cuMemcpyPeerAsync,
-             (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes, CUstream stream),
+             (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+              CUstream stream),
              (to, to_context, from, from_context, bytes, stream)) {
   return copy_async(on_device(to, from, bytes), stream, false);
 }

@@ -37,10 +37,17 @@ std::size_t bytes_of(const std::string& text) {
   char* end = nullptr;
   std::size_t value = std::strtoull(text.c_str(), &end, 10);
   switch (*end) {
-    case 'g': case 'G': return value << 30;
-    case 'm': case 'M': return value << 20;
-    case 'k': case 'K': return value << 10;
-    default: return value;
+    case 'g':
+    case 'G':
+      return value << 30;
+    case 'm':
+    case 'M':
+      return value << 20;
+    case 'k':
+    case 'K':
+      return value << 10;
+    default:
+      return value;
   }
 }
 
@@ -57,8 +64,8 @@ std::vector<std::string> words(const std::string& text) {
 std::string uuid_text(const CUuuid& uuid) {
   const auto* b = reinterpret_cast<const unsigned char*>(uuid.bytes);
   char text[64];
-  std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-                b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+  std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
   return text;
 }
 
@@ -140,8 +147,8 @@ CUresult find(CUdevice ordinal, Device** device) {
 CUresult attribute(const Device& d, CUdevice_attribute which, int* value) {
   bool hopper = d.cc_major >= 9;
   switch (which) {
-#define A(name, expression)               \
-  case CU_DEVICE_ATTRIBUTE_##name:        \
+#define A(name, expression)                \
+  case CU_DEVICE_ATTRIBUTE_##name:         \
     *value = static_cast<int>(expression); \
     return CUDA_SUCCESS;
 #include "csrc/sim/device_attributes.inc"
@@ -167,9 +174,7 @@ int driver_version() {
 
 int device_count() { return static_cast<int>(devices().size()); }
 
-Device* device_at(int ordinal) {
-  return ordinal >= 0 && ordinal < device_count() ? &devices()[ordinal] : nullptr;
-}
+Device* device_at(int ordinal) { return ordinal >= 0 && ordinal < device_count() ? &devices()[ordinal] : nullptr; }
 
 std::string device_bus_id(const Device& device) {
   char text[32];
@@ -291,7 +296,8 @@ SIM_API(cuDeviceGetP2PAttribute, (int* value, CUdevice_P2PAttribute which, CUdev
   SIM_TRY(find(dev, &device));
   SIM_TRY(find(peer, &other));
   if (value == nullptr || device == other) return CUDA_ERROR_INVALID_VALUE;
-  *value = which == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED || which == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+  *value =
+      which == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED || which == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
   return CUDA_SUCCESS;
 }
 

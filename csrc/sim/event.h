@@ -9,7 +9,7 @@ struct Event {
   CUevent handle = nullptr;
   Context* context = nullptr;
   unsigned flags = 0;
-  CompletionRef completion;  // null: never recorded, which counts as complete
+  CompletionRef completion;           // null: never recorded, which counts as complete
   unsigned long long capture_id = 0;  // not 0: last recorded in that capture
   std::vector<CaptureEdge> captured;
 };

@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-// Writes the process-wide log (one message a line, oldest first) with a final NUL into `buffer` of `size` bytes, cut off
-// where it does not fit; returns the bytes that all of it needs, NUL included.
+// Writes the process-wide log (one message a line, oldest first) with a final NUL into `buffer` of `size` bytes, cut
+// off where it does not fit; returns the bytes that all of it needs, NUL included.
 size_t foundry_sim_log_text(char* buffer, size_t size);
 void foundry_sim_log_clear(void);
 
-// Calls so far, refused and failed ones included. An exported symbol ("cuMemAlloc_v2", "cuMemcpyAsync_ptsz") counts that
-// spelling, a base name ("cuMemAlloc") all of its spellings. UINT64_MAX for a name that is not in the table.
+// Calls so far, refused and failed ones included. An exported symbol ("cuMemAlloc_v2", "cuMemcpyAsync_ptsz") counts
+// that spelling, a base name ("cuMemAlloc") all of its spellings. UINT64_MAX for a name that is not in the table.
 uint64_t foundry_sim_calls(const char* name);
 void foundry_sim_calls_clear(void);
 

@@ -10,20 +10,31 @@ const CUfunction_attribute kMaxDynamic = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SI
 
 int default_of(const ImageKernel& image, int binary_version, CUfunction_attribute which) {
   switch (which) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return static_cast<int>(image.max_threads_per_block);
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: return static_cast<int>(image.static_shared_bytes);
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: return static_cast<int>(image.local_bytes);
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: return static_cast<int>(image.registers);
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      return static_cast<int>(image.max_threads_per_block);
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      return static_cast<int>(image.static_shared_bytes);
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      return static_cast<int>(image.local_bytes);
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      return static_cast<int>(image.registers);
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return binary_version;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      return binary_version;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       return std::max(0, kDefaultDynamicShared - static_cast<int>(image.static_shared_bytes));
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return -1;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: return image.required_cluster.x != 0;
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH: return static_cast<int>(image.required_cluster.x);
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT: return static_cast<int>(image.required_cluster.y);
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: return static_cast<int>(image.required_cluster.z);
-    default: return 0;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return -1;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+      return image.required_cluster.x != 0;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+      return static_cast<int>(image.required_cluster.x);
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+      return static_cast<int>(image.required_cluster.y);
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      return static_cast<int>(image.required_cluster.z);
+    default:
+      return 0;
   }
 }
 
@@ -34,8 +45,8 @@ CUresult check_set(const ImageKernel& image, const Device& device, CUfunction_at
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
       int limit = device.shared_optin - static_cast<int>(image.static_shared_bytes);
       if (value >= 0 && value <= limit) return CUDA_SUCCESS;
-      return fail(CUDA_ERROR_INVALID_VALUE, "%s: %d bytes of dynamic shared memory, the limit is %d", image.name.c_str(),
-                  value, limit);
+      return fail(CUDA_ERROR_INVALID_VALUE, "%s: %d bytes of dynamic shared memory, the limit is %d",
+                  image.name.c_str(), value, limit);
     }
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       return value >= -1 && value <= 100 ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_VALUE, "carveout %d", value);
@@ -229,8 +240,7 @@ SIM_API(cuKernelGetAttribute, (int* value, CUfunction_attribute which, CUkernel 
   if (!known(which)) return fail(CUDA_ERROR_INVALID_VALUE, "unknown function attribute %d", static_cast<int>(which));
   const FunctionAttributes& set = kernel->attributes[dev];
   auto it = set.find(which);
-  *value = it != set.end() ? it->second
-                           : default_of(kernel->image, device->cc_major * 10 + device->cc_minor, which);
+  *value = it != set.end() ? it->second : default_of(kernel->image, device->cc_major * 10 + device->cc_minor, which);
   return CUDA_SUCCESS;
 }
 

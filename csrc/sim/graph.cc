@@ -62,16 +62,18 @@ void drop_graph(Graph& graph) {
 }
 
 CUresult check_edge(const Node& from, const Node& to, const CUgraphEdgeData& data) {
-  if (from.graph != to.graph || &from == &to) return fail(CUDA_ERROR_INVALID_VALUE, "an edge to itself or to another graph");
+  if (from.graph != to.graph || &from == &to)
+    return fail(CUDA_ERROR_INVALID_VALUE, "an edge to itself or to another graph");
   for (unsigned char reserved : data.reserved) {
     if (reserved != 0) return fail(CUDA_ERROR_INVALID_VALUE, "reserved bytes of an edge are not zero");
   }
   bool plain = data.from_port == 0 && data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
-  bool programmatic = data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
-                      (data.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC ||
-                       data.from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER);
+  bool programmatic =
+      data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && (data.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC ||
+                                                             data.from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER);
   if (data.to_port != 0 || (!plain && !programmatic)) {
-    return fail(CUDA_ERROR_INVALID_VALUE, "edge data: ports %u and %u, type %u", data.from_port, data.to_port, data.type);
+    return fail(CUDA_ERROR_INVALID_VALUE, "edge data: ports %u and %u, type %u", data.from_port, data.to_port,
+                data.type);
   }
   if (programmatic && (from.type != CU_GRAPH_NODE_TYPE_KERNEL || to.type != CU_GRAPH_NODE_TYPE_KERNEL)) {
     return fail(CUDA_ERROR_INVALID_VALUE, "a programmatic edge needs a kernel at both ends");
@@ -230,9 +232,12 @@ SIM_API(cuGraphGetRootNodes, (CUgraph handle, CUgraphNode* out, size_t* count), 
   return give_nodes(list, out, count);
 }
 
-static bool has_data(const Edge& edge) { return edge.data.from_port != 0 || edge.data.to_port != 0 || edge.data.type != 0; }
+static bool has_data(const Edge& edge) {
+  return edge.data.from_port != 0 || edge.data.to_port != 0 || edge.data.type != 0;
+}
 
-static CUresult get_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count) {
+static CUresult get_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
+                          std::size_t* count) {
   std::shared_ptr<Graph> graph;
   SIM_TRY(find_graph(handle, &graph));
   if (count == nullptr || (from == nullptr) != (to == nullptr)) return fail(CUDA_ERROR_INVALID_VALUE, "null argument");
@@ -246,7 +251,8 @@ static CUresult get_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CU
   for (const auto& node : graph->nodes) {
     for (const Edge& edge : node->dependents) {
       if (at == *count) break;
-      if (data == nullptr && has_data(edge)) return fail(CUDA_ERROR_LOSSY_QUERY, "an edge has data, no array is given for it");
+      if (data == nullptr && has_data(edge))
+        return fail(CUDA_ERROR_LOSSY_QUERY, "an edge has data, no array is given for it");
       from[at] = node->handle;
       to[at] = edge.other->handle;
       if (data != nullptr) data[at] = edge.data;
@@ -261,8 +267,7 @@ static CUresult get_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CU
 SIM_API(cuGraphGetEdges, (CUgraph graph, CUgraphNode* from, CUgraphNode* to, size_t* count), (graph, from, to, count)) {
   return get_edges(graph, from, to, nullptr, count);
 }
-SIM_API(cuGraphGetEdges_v2,
-        (CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, size_t* count),
+SIM_API(cuGraphGetEdges_v2, (CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, size_t* count),
         (graph, from, to, data, count)) {
   return get_edges(graph, from, to, data, count);
 }
@@ -298,8 +303,8 @@ SIM_API(cuGraphNodeGetDependentNodes_v2, (CUgraphNode node, CUgraphNode* out, CU
   return neighbours(node, true, out, data, count);
 }
 
-static CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data,
-                             std::size_t count, bool add) {
+static CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
+                             const CUgraphEdgeData* data, std::size_t count, bool add) {
   std::shared_ptr<Graph> graph;
   SIM_TRY(find_graph(handle, &graph));
   if (count == 0) return CUDA_SUCCESS;
@@ -367,10 +372,11 @@ SIM_API(cuGraphDebugDotPrint, (CUgraph handle, const char* path, unsigned flags)
   std::fprintf(file, "digraph graph_%p {\n", static_cast<void*>(handle));
   for (const auto& node : graph->nodes) {
     const auto* kernel = std::get_if<KernelWork>(&node->work);
-    std::fprintf(file, "  \"%p\" [label=\"type %d %s\"];\n", static_cast<void*>(node->handle), static_cast<int>(node->type),
-                 kernel != nullptr ? kernel->function->image.name.c_str() : "");
+    std::fprintf(file, "  \"%p\" [label=\"type %d %s\"];\n", static_cast<void*>(node->handle),
+                 static_cast<int>(node->type), kernel != nullptr ? kernel->function->image.name.c_str() : "");
     for (const Edge& edge : node->dependents) {
-      std::fprintf(file, "  \"%p\" -> \"%p\";\n", static_cast<void*>(node->handle), static_cast<void*>(edge.other->handle));
+      std::fprintf(file, "  \"%p\" -> \"%p\";\n", static_cast<void*>(node->handle),
+                   static_cast<void*>(edge.other->handle));
     }
   }
   std::fprintf(file, "}\n");

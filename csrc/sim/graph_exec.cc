@@ -21,7 +21,8 @@ HandleTable<Exec, CUgraphExec, Kind::kExec>& execs() {
 CUresult find_exec(CUgraphExec handle, std::shared_ptr<Exec>* exec) {
   *exec = execs().find(handle);
   if (*exec != nullptr) return CUDA_SUCCESS;
-  return fail(CUDA_ERROR_INVALID_VALUE, "executable graph %p was %s", static_cast<void*>(handle), execs().why_not(handle));
+  return fail(CUDA_ERROR_INVALID_VALUE, "executable graph %p was %s", static_cast<void*>(handle),
+              execs().why_not(handle));
 }
 
 void release_executables_of(Context& context) {
@@ -48,7 +49,8 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, cuuint64_t flags, CUgraph
   Context* context;
   SIM_TRY(current_context(&context));
   constexpr cuuint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-                               CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+                               CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                               CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (out == nullptr || (flags & ~known) != 0) {
     return fail(CUDA_ERROR_INVALID_VALUE, "flags 0x%llx", static_cast<unsigned long long>(flags));
   }
@@ -138,8 +140,9 @@ CUresult compare(const Plan& now, const Plan& next, CUgraphExecUpdateResultInfo*
   for (std::size_t i = 0; i < now.steps.size(); ++i) {
     const Plan::Step &a = now.steps[i], &b = next.steps[i];
     if (a.type != b.type) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, i, "another node type");
-    bool edges = a.edges.size() == b.edges.size() && a.before == b.before &&
-                 (a.edges.empty() || std::memcmp(a.edges.data(), b.edges.data(), a.edges.size() * sizeof a.edges[0]) == 0);
+    bool edges =
+        a.edges.size() == b.edges.size() && a.before == b.before &&
+        (a.edges.empty() || std::memcmp(a.edges.data(), b.edges.data(), a.edges.size() * sizeof a.edges[0]) == 0);
     if (!edges) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, i, "other edges");
     if (auto* kernel = std::get_if<KernelWork>(&a.work)) {
       if (kernel->function->context != std::get<KernelWork>(b.work).function->context) {
@@ -208,7 +211,8 @@ SIM_API(cuGraphInstantiate_v2, (CUgraphExec * out, CUgraph graph, CUgraphNode* c
         (out, graph, culprit, buffer, size)) {
   return instantiate_with_log(out, graph, culprit, buffer, size);
 }
-SIM_API(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph graph, unsigned long long flags), (out, graph, flags)) {
+SIM_API(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph graph, unsigned long long flags),
+        (out, graph, flags)) {
   CUgraphNode culprit;
   CUgraphInstantiateResult why;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) {
@@ -270,11 +274,11 @@ SIM_API_PTSZ(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handl
 // A launch in flight keeps what it needs.
 SIM_API(cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
   if (execs().remove(handle) != nullptr) return CUDA_SUCCESS;
-  return fail(CUDA_ERROR_INVALID_VALUE, "executable graph %p was %s", static_cast<void*>(handle), execs().why_not(handle));
+  return fail(CUDA_ERROR_INVALID_VALUE, "executable graph %p was %s", static_cast<void*>(handle),
+              execs().why_not(handle));
 }
 
-SIM_API(cuGraphExecUpdate,
-        (CUgraphExec exec, CUgraph graph, CUgraphNode* culprit, CUgraphExecUpdateResult* result),
+SIM_API(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* culprit, CUgraphExecUpdateResult* result),
         (exec, graph, culprit, result)) {
   CUgraphExecUpdateResultInfo info;
   CUresult updated = update(exec, graph, &info);
@@ -282,7 +286,8 @@ SIM_API(cuGraphExecUpdate,
   if (result != nullptr) *result = info.result;
   return updated;
 }
-SIM_API(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info)) {
+SIM_API(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info),
+        (exec, graph, info)) {
   if (info == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return update(exec, graph, info);
 }

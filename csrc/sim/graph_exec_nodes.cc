@@ -12,7 +12,8 @@ CUresult find_step(CUgraphExec handle, CUgraphNode node, std::shared_ptr<Exec>* 
   SIM_TRY(find_exec(handle, exec));
   auto it = (*exec)->plan->by_node.find(node);
   if (it == (*exec)->plan->by_node.end()) {
-    return fail(CUDA_ERROR_INVALID_VALUE, "node %p is not of the graph that was instantiated", static_cast<void*>(node));
+    return fail(CUDA_ERROR_INVALID_VALUE, "node %p is not of the graph that was instantiated",
+                static_cast<void*>(node));
   }
   *step = &own_plan(**exec).steps[it->second];
   return CUDA_SUCCESS;
@@ -79,7 +80,8 @@ SIM_API(cuGraphExecNodeSetParams, (CUgraphExec handle, CUgraphNode node, CUgraph
   Plan::Step* step;
   SIM_TRY(find_step(handle, node, &exec, &step));
   if (params == nullptr || params->type != step->type) return fail(CUDA_ERROR_INVALID_VALUE, "another node type");
-  if (step->child != nullptr || step->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || step->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+  if (step->child != nullptr || step->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+      step->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
     return fail(CUDA_ERROR_NOT_SUPPORTED, "nodes of type %d cannot be changed", static_cast<int>(step->type));
   }
   Work work;

@@ -99,7 +99,8 @@ SIM_API(cuGraphConditionalHandleCreate,
   SIM_TRY(find_graph(handle, &graph));
   Context* context;
   SIM_TRY(find_context(context_handle, &context));
-  if (out == nullptr || (flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) return fail(CUDA_ERROR_INVALID_VALUE, "flags %u", flags);
+  if (out == nullptr || (flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0)
+    return fail(CUDA_ERROR_INVALID_VALUE, "flags %u", flags);
   static CUgraphConditionalHandle last = 0;
   *out = ++last;
   return CUDA_SUCCESS;

@@ -75,14 +75,16 @@ CUresult set_kernel(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS& params) {
 }  // namespace
 
 SIM_API(cuGraphAddKernelNode,
-        (CUgraphNode * out, CUgraph graph, const CUgraphNode* deps, size_t count, const CUDA_KERNEL_NODE_PARAMS_v1* params),
+        (CUgraphNode * out, CUgraph graph, const CUgraphNode* deps, size_t count,
+         const CUDA_KERNEL_NODE_PARAMS_v1* params),
         (out, graph, deps, count, params)) {
   if (params == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "null parameters");
   CUDA_KERNEL_NODE_PARAMS wide = widen(*params);
   return add_kernel({out, graph, deps, count}, &wide);
 }
 SIM_API(cuGraphAddKernelNode_v2,
-        (CUgraphNode * out, CUgraph graph, const CUgraphNode* deps, size_t count, const CUDA_KERNEL_NODE_PARAMS* params),
+        (CUgraphNode * out, CUgraph graph, const CUgraphNode* deps, size_t count,
+         const CUDA_KERNEL_NODE_PARAMS* params),
         (out, graph, deps, count, params)) {
   return add_kernel({out, graph, deps, count}, params);
 }
@@ -146,7 +148,8 @@ SIM_API(cuGraphAddMemcpyNode,
          CUcontext context),
         (out, graph, deps, count, params, context)) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add({out, graph, deps, count}, [&](Work* work) { return read_copy(*params, context, &work->emplace<CopyWork>()); });
+  return add({out, graph, deps, count},
+             [&](Work* work) { return read_copy(*params, context, &work->emplace<CopyWork>()); });
 }
 SIM_API(cuGraphMemcpyNodeGetParams, (CUgraphNode handle, CUDA_MEMCPY3D* params), (handle, params)) {
   std::shared_ptr<Node> node;
@@ -169,7 +172,8 @@ SIM_API(cuGraphAddMemsetNode,
          CUcontext context),
         (out, graph, deps, count, params, context)) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add({out, graph, deps, count}, [&](Work* work) { return read_set(*params, context, &work->emplace<SetWork>()); });
+  return add({out, graph, deps, count},
+             [&](Work* work) { return read_set(*params, context, &work->emplace<SetWork>()); });
 }
 SIM_API(cuGraphMemsetNodeGetParams, (CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS* params), (handle, params)) {
   std::shared_ptr<Node> node;
@@ -237,9 +241,11 @@ SIM_API(cuGraphAddEventRecordNode,
   return add({out, graph, deps, count},
              [&](Work* work) { return read_event(event, &work->emplace<EventRecordWork>().event); });
 }
-SIM_API(cuGraphAddEventWaitNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* deps, size_t count, CUevent event),
+SIM_API(cuGraphAddEventWaitNode,
+        (CUgraphNode * out, CUgraph graph, const CUgraphNode* deps, size_t count, CUevent event),
         (out, graph, deps, count, event)) {
-  return add({out, graph, deps, count}, [&](Work* work) { return read_event(event, &work->emplace<EventWaitWork>().event); });
+  return add({out, graph, deps, count},
+             [&](Work* work) { return read_event(event, &work->emplace<EventWaitWork>().event); });
 }
 
 template <class T>

@@ -52,7 +52,8 @@ bool has_cycle(const Plan& plan) {
 
 }  // namespace
 
-CUresult make_plan(const Graph& graph, std::shared_ptr<Plan>* out, CUgraphNode* culprit, CUgraphInstantiateResult* why) {
+CUresult make_plan(const Graph& graph, std::shared_ptr<Plan>* out, CUgraphNode* culprit,
+                   CUgraphInstantiateResult* why) {
   auto plan = std::make_shared<Plan>();
   for (const auto& node : graph.nodes) plan->by_node.emplace(node->handle, plan->by_node.size());
   plan->steps.reserve(graph.nodes.size());

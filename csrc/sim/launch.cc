@@ -124,7 +124,8 @@ CUresult check_node_attribute(CUlaunchAttributeID id, const CUlaunchAttributeVal
       ok = value.priority >= kGreatestPriority && value.priority <= kLeastPriority;
       break;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      ok = value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT || value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+      ok = value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
+           value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
       break;
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       ok = value.sharedMemCarveout <= 100 || value.sharedMemCarveout == static_cast<unsigned>(-1);
@@ -157,8 +158,8 @@ static CUresult check_cluster(const KernelWork& kernel, SimDim3 cluster) {
   }
   const SimDim3& compiled = f.image.required_cluster;
   if (compiled.x != 0 && (compiled.x != cluster.x || compiled.y != cluster.y || compiled.z != cluster.z)) {
-    return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE, "%s was compiled for clusters of %ux%ux%u", name, compiled.x, compiled.y,
-                compiled.z);
+    return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE, "%s was compiled for clusters of %ux%ux%u", name, compiled.x,
+                compiled.y, compiled.z);
   }
   bool non_portable = attribute_value(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) != 0;
   std::uint64_t limit = non_portable ? 16 : 8;
@@ -199,7 +200,8 @@ CUresult check_launch(const KernelWork& kernel) {
   if (cluster.count() != 1) SIM_TRY(check_cluster(kernel, cluster));
   if (attribute_of(kernel, CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative != 0) {
     std::uint64_t blocks = std::uint64_t{kernel.grid[0]} * kernel.grid[1] * kernel.grid[2];
-    std::uint64_t resident = static_cast<std::uint64_t>(f.context->device->sm_count) * (2048 / ((threads + 31) / 32 * 32));
+    std::uint64_t resident =
+        static_cast<std::uint64_t>(f.context->device->sm_count) * (2048 / ((threads + 31) / 32 * 32));
     if (blocks > resident) {
       return fail(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "%s: %llu blocks, %llu fit at once", name,
                   static_cast<unsigned long long>(blocks), static_cast<unsigned long long>(resident));
@@ -318,8 +320,8 @@ CUresult launch(CUfunction handle, const Geometry& geometry, CUstream stream_han
 }  // namespace
 
 SIM_API_PTSZ(cuLaunchKernel,
-             (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-              CUstream stream, void** params, void** extra),
+             (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+              unsigned shared, CUstream stream, void** params, void** extra),
              (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra)) {
   return launch(f, {{gx, gy, gz}, {bx, by, bz}, shared}, stream, params, extra, {}, {});
 }
@@ -340,8 +342,8 @@ SIM_API_PTSZ(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction f, void
 }
 
 SIM_API_PTSZ(cuLaunchCooperativeKernel,
-             (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-              CUstream stream, void** params),
+             (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+              unsigned shared, CUstream stream, void** params),
              (f, gx, gy, gz, bx, by, bz, shared, stream, params)) {
   KernelWork kernel;
   CUlaunchAttributeValue value = default_attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE);

@@ -14,10 +14,10 @@
 
 namespace foundry::sim {
 
-#define TABLE(type, handle, kind, name)                          \
-  HandleTable<type, handle, kind>& name() {                      \
-    static auto* table = new HandleTable<type, handle, kind>;    \
-    return *table;                                               \
+#define TABLE(type, handle, kind, name)                       \
+  HandleTable<type, handle, kind>& name() {                   \
+    static auto* table = new HandleTable<type, handle, kind>; \
+    return *table;                                            \
   }
 TABLE(Library, CUlibrary, Kind::kLibrary, libraries)
 TABLE(Module, CUmodule, Kind::kModule, modules)

@@ -40,15 +40,15 @@ struct Module {
 
 struct Kernel {
   CUkernel handle = nullptr;
-  Library* library = nullptr;  // null once it is unloaded
-  ImageKernel image;           // facts only; the entry is that of a context's function
+  Library* library = nullptr;                    // null once it is unloaded
+  ImageKernel image;                             // facts only; the entry is that of a context's function
   std::map<int, FunctionAttributes> attributes;  // by device: what cuKernelSetAttribute changed
 };
 
 struct Library {
   CUlibrary handle = nullptr;
-  std::map<int, std::vector<std::byte>> payloads;    // code by device, copied
-  std::map<int, std::unique_ptr<Image>> images;      // loaded, not yet used by a context
+  std::map<int, std::vector<std::byte>> payloads;  // code by device, copied
+  std::map<int, std::unique_ptr<Image>> images;    // loaded, not yet used by a context
   std::map<std::string, std::shared_ptr<Kernel>> kernels;
   std::map<Context*, std::shared_ptr<Module>> modules;
 };

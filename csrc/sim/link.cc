@@ -17,7 +17,8 @@ std::map<CUlinkState, std::vector<char>>& links() {
 
 CUresult find_link(CUlinkState state, std::vector<char>** image) {
   auto it = links().find(state);
-  if (it == links().end()) return fail(CUDA_ERROR_INVALID_HANDLE, "link state %p is not live", static_cast<void*>(state));
+  if (it == links().end())
+    return fail(CUDA_ERROR_INVALID_HANDLE, "link state %p is not live", static_cast<void*>(state));
   *image = &it->second;
   return CUDA_SUCCESS;
 }
@@ -56,7 +57,8 @@ SIM_API(cuLinkAddData_v2,
 }
 
 SIM_API(cuLinkAddFile_v2,
-        (CUlinkState state, CUjitInputType type, const char* path, unsigned count, CUjit_option* options, void** values),
+        (CUlinkState state, CUjitInputType type, const char* path, unsigned count, CUjit_option* options,
+         void** values),
         (state, type, path, count, options, values)) {
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);

@@ -34,7 +34,7 @@ struct Range {
   unsigned flags = 0;  // of host memory
   bool readable = true, writable = true;
   std::map<int, CUmemAccess_flags> access;  // of a mapping, by device
-  bool freed = false;  // a free is queued in a stream
+  bool freed = false;                       // a free is queued in a stream
   bool sync_memops = false;
   std::size_t charged = 0;
   CUmemoryPool pool = nullptr;
@@ -54,8 +54,8 @@ CUresult check_device_range(std::uintptr_t address, std::size_t bytes, Access ac
 
 // Address space of the driver's choice, never handed out twice: PROT_NONE, with an unmapped page behind it.
 std::uintptr_t reserve_addresses(std::size_t bytes);
-bool back_addresses(std::uintptr_t base, std::size_t bytes);     // makes fresh zeroed pages there
-void unback_addresses(std::uintptr_t base, std::size_t bytes);   // faults from now on
+bool back_addresses(std::uintptr_t base, std::size_t bytes);    // makes fresh zeroed pages there
+void unback_addresses(std::uintptr_t base, std::size_t bytes);  // faults from now on
 
 // Device-side memory with backing; `kind` is kDevice, kManaged or kPooled.
 CUresult allocate(Context& context, MemoryKind kind, std::size_t bytes, Range** out);

@@ -52,8 +52,9 @@ SIM_API(cuMemFree_v2, (CUdeviceptr address), (address)) {
   auto it = ranges().find(address);
   if (it == ranges().end()) {
     Range* around = find_range(address);
-    return fail(CUDA_ERROR_INVALID_VALUE, "0x%llx is %s", address,
-                around != nullptr ? "inside an allocation, not its start" : "no allocation: never made, or freed already");
+    return fail(
+        CUDA_ERROR_INVALID_VALUE, "0x%llx is %s", address,
+        around != nullptr ? "inside an allocation, not its start" : "no allocation: never made, or freed already");
   }
   MemoryKind kind = it->second.kind;
   if (kind != MemoryKind::kDevice && kind != MemoryKind::kManaged && kind != MemoryKind::kPooled) {

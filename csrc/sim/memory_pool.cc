@@ -53,7 +53,8 @@ CUresult allocate_from(CUdeviceptr* out, std::size_t bytes, Pool& pool, Stream& 
     return submit(stream, std::move(work));
   }
   if (pool.props.maxSize != 0 && pool.used + bytes > pool.props.maxSize) {
-    return fail(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes: the pool has %zu, %zu are in use", bytes, pool.props.maxSize, pool.used);
+    return fail(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes: the pool has %zu, %zu are in use", bytes, pool.props.maxSize,
+                pool.used);
   }
   Range* range;
   SIM_TRY(allocate(*stream.context, MemoryKind::kPooled, bytes, &range));

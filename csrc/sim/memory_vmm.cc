@@ -98,9 +98,11 @@ SIM_API(cuMemAddressReserve,
         (CUdeviceptr * out, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags),
         (out, bytes, alignment, hint, flags)) {
   std::size_t granularity = default_granularity();
-  if (out == nullptr || flags != 0 || bytes == 0) return fail(CUDA_ERROR_INVALID_VALUE, "null result, 0 bytes or flags");
+  if (out == nullptr || flags != 0 || bytes == 0)
+    return fail(CUDA_ERROR_INVALID_VALUE, "null result, 0 bytes or flags");
   if (bytes % granularity != 0 || (alignment & (alignment - 1)) != 0) {
-    return fail(CUDA_ERROR_INVALID_VALUE, "%zu bytes (granularity %zu) with alignment %zu", bytes, granularity, alignment);
+    return fail(CUDA_ERROR_INVALID_VALUE, "%zu bytes (granularity %zu) with alignment %zu", bytes, granularity,
+                alignment);
   }
   if (alignment < granularity) alignment = granularity;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -115,7 +117,8 @@ SIM_API(cuMemAddressReserve,
     auto start = reinterpret_cast<std::uintptr_t>(at);
     std::uintptr_t aligned = (start + alignment - 1) / alignment * alignment;
     if (aligned > start) munmap(at, aligned - start);
-    if (std::size_t rest = start + room - (aligned + bytes); rest > 0) munmap(reinterpret_cast<void*>(aligned + bytes), rest);
+    if (std::size_t rest = start + room - (aligned + bytes); rest > 0)
+      munmap(reinterpret_cast<void*>(aligned + bytes), rest);
     at = reinterpret_cast<void*>(aligned);
   }
   *out = reinterpret_cast<CUdeviceptr>(at);
@@ -130,7 +133,8 @@ SIM_API(cuMemAddressFree, (CUdeviceptr address, size_t bytes), (address, bytes))
   }
   auto next = ranges().lower_bound(address);
   if (next != ranges().end() && next->first < address + bytes) {
-    return fail(CUDA_ERROR_INVALID_VALUE, "the reservation at 0x%llx still has a mapping at 0x%zx", address, next->first);
+    return fail(CUDA_ERROR_INVALID_VALUE, "the reservation at 0x%llx still has a mapping at 0x%zx", address,
+                next->first);
   }
   SIM_TRY(forbid_in_capture("cuMemAddressFree"));
   munmap(reinterpret_cast<void*>(address), bytes);
@@ -144,7 +148,8 @@ SIM_API(cuMemCreate,
   Device* device;
   SIM_TRY(check_prop(prop, &device));
   if (out == nullptr || flags != 0 || bytes == 0 || bytes % device->granularity != 0) {
-    return fail(CUDA_ERROR_INVALID_VALUE, "%zu bytes: not a multiple of the granularity %zu", bytes, device->granularity);
+    return fail(CUDA_ERROR_INVALID_VALUE, "%zu bytes: not a multiple of the granularity %zu", bytes,
+                device->granularity);
   }
   constexpr int kSupported = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if ((prop->requestedHandleTypes & ~kSupported) != 0) {
@@ -177,15 +182,17 @@ SIM_API(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {
 }
 
 SIM_API(cuMemMap,
-        (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
+        (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+         unsigned long long flags),
         (address, bytes, offset, handle, flags)) {
   std::shared_ptr<Physical> physical;
   SIM_TRY(find_physical(handle, &physical));
   std::size_t granularity = physical->device->granularity;
   if (flags != 0 || offset != 0 || bytes == 0 || bytes % granularity != 0 || address % granularity != 0 ||
       bytes > physical->bytes) {
-    return fail(CUDA_ERROR_INVALID_VALUE, "map 0x%llx, %zu bytes, offset %zu: granularity %zu, the handle has %zu bytes",
-                address, bytes, offset, granularity, physical->bytes);
+    return fail(CUDA_ERROR_INVALID_VALUE,
+                "map 0x%llx, %zu bytes, offset %zu: granularity %zu, the handle has %zu bytes", address, bytes, offset,
+                granularity, physical->bytes);
   }
   if (reservation_around(address, bytes) == nullptr) {
     return fail(CUDA_ERROR_INVALID_VALUE, "0x%llx with %zu bytes is not inside a reservation", address, bytes);
@@ -216,7 +223,8 @@ SIM_API(cuMemUnmap, (CUdeviceptr address, size_t bytes), (address, bytes)) {
     return fail(CUDA_ERROR_INVALID_VALUE, "0x%llx with %zu bytes is not a run of whole mappings", address, bytes);
   }
   SIM_TRY(forbid_in_capture("cuMemUnmap"));
-  mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+       0);
   for (Range* range : mapped) ranges().erase(range->base);
   return CUDA_SUCCESS;
 }

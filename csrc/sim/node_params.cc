@@ -173,7 +173,8 @@ CUresult read_any(CUgraphNodeParams& p, Work* work, std::vector<std::shared_ptr<
     case CU_GRAPH_NODE_TYPE_GRAPH: {
       std::shared_ptr<Graph> graph;
       SIM_TRY(find_graph(p.graph.graph, &graph));
-      if (graph->owner != nullptr || graph->being_captured) return fail(CUDA_ERROR_INVALID_VALUE, "the graph is in use");
+      if (graph->owner != nullptr || graph->being_captured)
+        return fail(CUDA_ERROR_INVALID_VALUE, "the graph is in use");
       bool move = p.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
       for (const auto& node : graph->nodes) {
         bool memory = node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
@@ -195,7 +196,8 @@ CUresult read_any(CUgraphNodeParams& p, Work* work, std::vector<std::shared_ptr<
           pool.location.id != context->device->ordinal) {
         return fail(CUDA_ERROR_INVALID_VALUE, "graph memory must be pinned memory of the current device");
       }
-      if (p.alloc.accessDescCount != 0) alloc.access.assign(p.alloc.accessDescs, p.alloc.accessDescs + p.alloc.accessDescCount);
+      if (p.alloc.accessDescCount != 0)
+        alloc.access.assign(p.alloc.accessDescs, p.alloc.accessDescs + p.alloc.accessDescCount);
       SIM_TRY(reserve_graph_memory(*context, &alloc));
       p.alloc.dptr = alloc.params.dptr;
       return CUDA_SUCCESS;

@@ -20,12 +20,12 @@ namespace {
 const FnInfo kTable[] = {
 #define F(base, symbol, since) \
   {#base, #symbol, since, nullptr, reinterpret_cast<void*>(&foundry_sim_entry_##symbol), nullptr},
-#define P(base, symbol, since, suffix)                                                        \
-  {#base,                                                                                     \
-   #symbol,                                                                                   \
-   since,                                                                                     \
-   #suffix,                                                                                   \
-   reinterpret_cast<void*>(&foundry_sim_entry_##symbol),                                      \
+#define P(base, symbol, since, suffix)                   \
+  {#base,                                                \
+   #symbol,                                              \
+   since,                                                \
+   #suffix,                                              \
+   reinterpret_cast<void*>(&foundry_sim_entry_##symbol), \
    reinterpret_cast<void*>(&foundry_sim_entry_##symbol##_##suffix)},
 #include "csrc/sim/api_table.inc"
 #undef F

@@ -28,7 +28,8 @@ struct Log {
 Log& log() {
   static Log* instance = [] {
     auto* made = new Log;
-    if (const char* path = std::getenv("FOUNDRY_SIM_LOG"); path != nullptr && *path != 0) made->file = std::fopen(path, "ae");
+    if (const char* path = std::getenv("FOUNDRY_SIM_LOG"); path != nullptr && *path != 0)
+      made->file = std::fopen(path, "ae");
     return made;
   }();
   return *instance;

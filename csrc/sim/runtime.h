@@ -99,33 +99,33 @@ CUresult guarded(Fn fn, bool per_thread_default, Body body) {
 
 }  // namespace foundry::sim
 
-#define FOUNDRY_SIM_ENTRY_(function, symbol, per_thread, params, args)                                       \
-  extern "C" __attribute__((visibility("hidden"))) CUresult foundry_sim_entry_##symbol params {              \
-    return ::foundry::sim::guarded(::foundry::sim::Fn::function, per_thread,                                 \
-                                   [&]() -> CUresult { return impl_##function args; });                      \
-  }                                                                                                          \
+#define FOUNDRY_SIM_ENTRY_(function, symbol, per_thread, params, args)                          \
+  extern "C" __attribute__((visibility("hidden"))) CUresult foundry_sim_entry_##symbol params { \
+    return ::foundry::sim::guarded(::foundry::sim::Fn::function, per_thread,                    \
+                                   [&]() -> CUresult { return impl_##function args; });         \
+  }                                                                                             \
   extern "C" __attribute__((visibility("default"), alias("foundry_sim_entry_" #symbol))) CUresult symbol params;
 
 // Defines the entry point of one table row: SIM_API(cuInit, (unsigned int flags), (flags)) { body under the lock }.
 // cuGetProcAddress hands out the hidden name, so that a preloaded interposer of the same symbol cannot get in between.
-#define SIM_API(function, params, args)                        \
-  static CUresult impl_##function params;                      \
-  FOUNDRY_SIM_ENTRY_(function, function, false, params, args)  \
+#define SIM_API(function, params, args)                       \
+  static CUresult impl_##function params;                     \
+  FOUNDRY_SIM_ENTRY_(function, function, false, params, args) \
   static CUresult impl_##function params
 
-#define SIM_API_PTSZ(function, params, args)                         \
-  static CUresult impl_##function params;                            \
-  FOUNDRY_SIM_ENTRY_(function, function, false, params, args)        \
-  FOUNDRY_SIM_ENTRY_(function, function##_ptsz, true, params, args)  \
+#define SIM_API_PTSZ(function, params, args)                        \
+  static CUresult impl_##function params;                           \
+  FOUNDRY_SIM_ENTRY_(function, function, false, params, args)       \
+  FOUNDRY_SIM_ENTRY_(function, function##_ptsz, true, params, args) \
   static CUresult impl_##function params
 
-#define SIM_API_PTDS(function, params, args)                         \
-  static CUresult impl_##function params;                            \
-  FOUNDRY_SIM_ENTRY_(function, function, false, params, args)        \
-  FOUNDRY_SIM_ENTRY_(function, function##_ptds, true, params, args)  \
+#define SIM_API_PTDS(function, params, args)                        \
+  static CUresult impl_##function params;                           \
+  FOUNDRY_SIM_ENTRY_(function, function, false, params, args)       \
+  FOUNDRY_SIM_ENTRY_(function, function##_ptds, true, params, args) \
   static CUresult impl_##function params
 
-#define SIM_TRY(expression)                                   \
-  do {                                                        \
+#define SIM_TRY(expression)                                                          \
+  do {                                                                               \
     if (CUresult sim_try_ = (expression); sim_try_ != CUDA_SUCCESS) return sim_try_; \
   } while (0)

@@ -158,7 +158,8 @@ SIM_API_PTSZ(cuStreamSynchronize, (CUstream handle), (handle)) {
   return stream->context->sticky;
 }
 
-SIM_API_PTSZ(cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned flags), (handle, event_handle, flags)) {
+SIM_API_PTSZ(cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned flags),
+             (handle, event_handle, flags)) {
   std::shared_ptr<Stream> stream;
   SIM_TRY(find_stream(handle, &stream));
   std::shared_ptr<Event> event;

@@ -59,8 +59,8 @@ CUresult find_stream(CUstream handle, std::shared_ptr<Stream>* stream);
 // runs on the worker without the driver's lock.
 CompletionRef enqueue(Stream& stream, std::function<void()> body, std::vector<CompletionRef> waits = {});
 
-bool is_done(const CompletionRef& completion);  // null counts as done
-void finish(const CompletionRef& completion);   // for completions inside a body
+bool is_done(const CompletionRef& completion);   // null counts as done
+void finish(const CompletionRef& completion);    // for completions inside a body
 void wait_for(const CompletionRef& completion);  // without the driver's lock
 void synchronize_context(Context& context);
 

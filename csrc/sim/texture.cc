@@ -17,7 +17,8 @@ SIM_API(cuTexObjectCreate,
         (out, resource, texture, view)) {
   Context* context;
   SIM_TRY(current_context(&context));
-  if (out == nullptr || resource == nullptr || texture == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "null argument");
+  if (out == nullptr || resource == nullptr || texture == nullptr)
+    return fail(CUDA_ERROR_INVALID_VALUE, "null argument");
   if (resource->resType == CU_RESOURCE_TYPE_LINEAR) {
     SIM_TRY(check_device_range(resource->res.linear.devPtr, resource->res.linear.sizeInBytes, Access::kRead));
   } else if (resource->resType == CU_RESOURCE_TYPE_PITCH2D) {

@@ -13,7 +13,8 @@ HandleTable<UserObject, CUuserObject, Kind::kUserObject>& user_objects() {
 CUresult find_object(CUuserObject handle, std::shared_ptr<UserObject>* object) {
   *object = user_objects().find(handle);
   if (*object != nullptr) return CUDA_SUCCESS;
-  return fail(CUDA_ERROR_INVALID_VALUE, "user object %p was %s", static_cast<void*>(handle), user_objects().why_not(handle));
+  return fail(CUDA_ERROR_INVALID_VALUE, "user object %p was %s", static_cast<void*>(handle),
+              user_objects().why_not(handle));
 }
 
 CUresult release(CUuserObject handle, UserObject& object, unsigned count) {

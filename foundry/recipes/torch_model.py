@@ -123,6 +123,7 @@ Caches = list[tuple[torch.Tensor, torch.Tensor]]
 def make_caches(config: DecoderConfig) -> Caches:
     """Keys and values of every layer, as if `cache_length` tokens had been decoded."""
     shape = (config.max_batch, config.kv_heads, config.cache_length, config.head_dim)
+
     def empty() -> torch.Tensor:
         return torch.empty(shape, device="cuda", dtype=torch.bfloat16)
 

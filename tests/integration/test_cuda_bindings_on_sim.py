@@ -75,9 +75,7 @@ def run(tmp_path: Path, **environment: str) -> list[str]:
     (tmp_path / "libcuda.so.1").symlink_to(driver)
     env = dict(os.environ, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
     env.update(environment, ASSORTED=str(Path(os.environ["ASSORTED"]).resolve()))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -93,7 +91,9 @@ def test_capture_and_launch(
     lines = run(
         tmp_path,
         FOUNDRY_SIM_DEVICE=device,
-        CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=per_thread_default_stream if per_thread_default_stream == "1" else "",
+        CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=per_thread_default_stream
+        if per_thread_default_stream == "1"
+        else "",
     )
     assert lines == [
         name,

@@ -204,10 +204,12 @@ std::variant<ImagePayload, ImageFailure> select_payload(const void* data, std::s
   }
   if (std::memcmp(&magic, ELFMAG, SELFMAG) == 0) return from_elf(*copy);
   if (looks_like_ptx(*copy)) {
-    return ImageFailure{CUDA_ERROR_JIT_COMPILER_NOT_FOUND, "The code image is PTX text, and the simulated driver has no "
-                                                           "compiler for it; give it an image made by make_image.py."};
+    return ImageFailure{CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+                        "The code image is PTX text, and the simulated driver has no "
+                        "compiler for it; give it an image made by make_image.py."};
   }
-  return ImageFailure{CUDA_ERROR_INVALID_IMAGE, "The code image is neither a fatbin, nor a fatbin wrapper, nor an ELF."};
+  return ImageFailure{CUDA_ERROR_INVALID_IMAGE,
+                      "The code image is neither a fatbin, nor a fatbin wrapper, nor an ELF."};
 }
 
 }  // namespace foundry::sim

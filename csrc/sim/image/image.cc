@@ -85,8 +85,8 @@ std::optional<ElfFacts> examine(const std::vector<std::byte>& file) {
   return facts;
 }
 
-// The dynamic loader takes a path that it has seen for the object it saw there, and descriptor numbers are reused: every
-// load needs a spelling of its own. "/." and "//" in front of the last name spell the load's number.
+// The dynamic loader takes a path that it has seen for the object it saw there, and descriptor numbers are reused:
+// every load needs a spelling of its own. "/." and "//" in front of the last name spell the load's number.
 std::string unique_path(int file) {
   static std::atomic<std::uint64_t> loads{0};
   std::string path = "/proc/self/fd";
@@ -204,8 +204,8 @@ std::unique_ptr<Image> Image::load(const void* data, int cc_major, int cc_minor,
     if (record.kind == RecordKind::kKernel) {
       image->kernels_.push_back(kernel_of(record));
     } else {
-      image->globals_.push_back({record.name, record.address, static_cast<std::size_t>(record.bytes),
-                                 record.kind == RecordKind::kConstant});
+      image->globals_.push_back(
+          {record.name, record.address, static_cast<std::size_t>(record.bytes), record.kind == RecordKind::kConstant});
     }
   }
   if (payload.arch != 0 && payload.arch != image->arch_) {

@@ -141,36 +141,40 @@ class SharedMemory {
 #endif
 #define FOUNDRY_SIM_RECORD_ [[maybe_unused]] __attribute__((FOUNDRY_SIM_KEEP_, section(".foundry.sim"))) static
 
-// Registers `function`, a `void f(const SimLaunch&, Args...)`, as the kernel `symbol` (an identifier, as a rule a mangled
-// C++ name). Options are SimKernelTraits designators: FOUNDRY_SIM_KERNEL(_Z1fPf, f, .registers = 40);
-// This and the variables below stand outside of every namespace.
-#define FOUNDRY_SIM_KERNEL(symbol, function, ...)                                                                  \
-  extern "C" __attribute__((used, visibility("default"))) void symbol(const ::foundry::sim::SimLaunch* launch,     \
-                                                                      void** args) {                              \
-    ::foundry::sim::detail::Signature<decltype(&function)>::invoke(&function, *launch, args);                      \
-  }                                                                                                                \
-  static constexpr auto foundry_sim_layout_##symbol =                                                              \
-      ::foundry::sim::detail::Signature<decltype(&function)>::layout();                                            \
-  FOUNDRY_SIM_RECORD_ ::foundry::sim::SimRecord foundry_sim_record_##symbol = {                                    \
-      ::foundry::sim::kRecordMagic,                                                                                \
-      ::foundry::sim::RecordKind::kKernel,                                                                         \
-      FOUNDRY_SIM_ARCH,                                                                                            \
-      #symbol,                                                                                                     \
-      reinterpret_cast<void*>(&symbol),                                                                            \
-      sizeof(&symbol),                                                                                             \
-      foundry_sim_layout_##symbol.params,                                                                          \
-      ::foundry::sim::detail::Signature<decltype(&function)>::count,                                               \
+// Registers `function`, a `void f(const SimLaunch&, Args...)`, as the kernel `symbol` (an identifier, as a rule a
+// mangled C++ name). Options are SimKernelTraits designators: FOUNDRY_SIM_KERNEL(_Z1fPf, f, .registers = 40); This and
+// the variables below stand outside of every namespace.
+#define FOUNDRY_SIM_KERNEL(symbol, function, ...)                                                              \
+  extern "C" __attribute__((used, visibility("default"))) void symbol(const ::foundry::sim::SimLaunch* launch, \
+                                                                      void** args) {                           \
+    ::foundry::sim::detail::Signature<decltype(&function)>::invoke(&function, *launch, args);                  \
+  }                                                                                                            \
+  static constexpr auto foundry_sim_layout_##symbol =                                                          \
+      ::foundry::sim::detail::Signature<decltype(&function)>::layout();                                        \
+  FOUNDRY_SIM_RECORD_ ::foundry::sim::SimRecord foundry_sim_record_##symbol = {                                \
+      ::foundry::sim::kRecordMagic,                                                                            \
+      ::foundry::sim::RecordKind::kKernel,                                                                     \
+      FOUNDRY_SIM_ARCH,                                                                                        \
+      #symbol,                                                                                                 \
+      reinterpret_cast<void*>(&symbol),                                                                        \
+      sizeof(&symbol),                                                                                         \
+      foundry_sim_layout_##symbol.params,                                                                      \
+      ::foundry::sim::detail::Signature<decltype(&function)>::count,                                           \
       ::foundry::sim::SimKernelTraits{__VA_ARGS__}}
 
 // A module variable with its initial value, in the section where a real cubin has it, so that readers of the ELF symbol
 // table find it there too. An array needs an alias for its type.
-#define FOUNDRY_SIM_VARIABLE_(kind_, section_, type, name, ...)                                                  \
-  extern "C" __attribute__((visibility("default"), section(section_))) type name;                                \
-  __attribute__((used)) type name = {__VA_ARGS__};                                                               \
-  FOUNDRY_SIM_RECORD_ ::foundry::sim::SimRecord foundry_sim_record_##name = {                                    \
-      ::foundry::sim::kRecordMagic, ::foundry::sim::RecordKind::kind_, FOUNDRY_SIM_ARCH, #name, &name,           \
-      sizeof(name), nullptr, 0, ::foundry::sim::SimKernelTraits{}}
-#define FOUNDRY_SIM_GLOBAL(type, name, ...) \
-  FOUNDRY_SIM_VARIABLE_(kGlobal, ".nv.global.init", type, name, __VA_ARGS__)
-#define FOUNDRY_SIM_CONSTANT(type, name, ...) \
-  FOUNDRY_SIM_VARIABLE_(kConstant, ".nv.constant3", type, name, __VA_ARGS__)
+#define FOUNDRY_SIM_VARIABLE_(kind_, section_, type, name, ...)                                                 \
+  extern "C" __attribute__((visibility("default"), section(section_))) type name;                               \
+  __attribute__((used)) type name = {__VA_ARGS__};                                                              \
+  FOUNDRY_SIM_RECORD_ ::foundry::sim::SimRecord foundry_sim_record_##name = {::foundry::sim::kRecordMagic,      \
+                                                                             ::foundry::sim::RecordKind::kind_, \
+                                                                             FOUNDRY_SIM_ARCH,                  \
+                                                                             #name,                             \
+                                                                             &name,                             \
+                                                                             sizeof(name),                      \
+                                                                             nullptr,                           \
+                                                                             0,                                 \
+                                                                             ::foundry::sim::SimKernelTraits{}}
+#define FOUNDRY_SIM_GLOBAL(type, name, ...) FOUNDRY_SIM_VARIABLE_(kGlobal, ".nv.global.init", type, name, __VA_ARGS__)
+#define FOUNDRY_SIM_CONSTANT(type, name, ...) FOUNDRY_SIM_VARIABLE_(kConstant, ".nv.constant3", type, name, __VA_ARGS__)

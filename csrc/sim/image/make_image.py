@@ -25,11 +25,20 @@ ENTRY_HEADER_BYTES = 64
 FLAGS_64BIT_LINUX = 0x11
 
 # Contraction and reassociation stay off: equal input gives equal bits whatever the host compiler's mood.
-COMPILE_FLAGS = (
-    "-std=c++20 -O2 -fPIC -ffp-contract=off -fvisibility=hidden -fno-exceptions -fno-rtti -Wall -Wextra -Werror"
-).split()
+COMPILE_FLAGS = [
+    "-std=c++20",
+    "-O2",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+]
 # -Bsymbolic: a variable of the client with the same name must not stand in for the image's own.
-LINK_FLAGS = "-shared -Wl,-Bsymbolic -Wl,--as-needed -Wl,-z,defs -Wl,--build-id=none -lm".split()
+LINK_FLAGS = ["-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--build-id=none", "-lm"]
 
 
 class Entry(NamedTuple):

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-import foundry
 
 # Triton's compiler looks names up among the module's globals.
 import triton
 import triton.language as tl
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import foundry
 
 BF16 = torch.bfloat16
 SEED = 1234
@@ -97,7 +97,12 @@ def cases(t: dict[str, torch.Tensor]) -> dict[str, Callable[[], Any]]:
         "sort": lambda: t["big"][: 1 << 18].sort()[0],
         "topk": lambda: tuple(torch.topk(t["big"][: 1 << 16], 50)),
         "scan": lambda: t["big"].cumsum(0),
-        "reductions": lambda: (t["big"].sum(), t["big"].view(1024, -1).amax(0), t["big"].argmax(), t["big"][:1000].var()),
+        "reductions": lambda: (
+            t["big"].sum(),
+            t["big"].view(1024, -1).amax(0),
+            t["big"].argmax(),
+            t["big"][:1000].var(),
+        ),
         "two streams": two_streams,
         "memset": memset,
     }
@@ -122,7 +127,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def judge(name: str, found: list[torch.Tensor], golden: dict[str, Any]) -> str:
-    """"equal", "within native spread", or what differs."""
+    """ "equal", "within native spread", or what differs."""
     pairs = list(zip(found, golden[name]["first"], strict=True))
     if all(same(a, b) for a, b in pairs):
         return "equal"
@@ -156,7 +161,9 @@ def main() -> None:
         for name, graph in graphs.items():
             runs = [replay(graph) for _ in range(4)]
             spread = max(
-                (a.double() - b.double()).abs().max().item() for run in runs[1:] for a, b in zip(run, runs[0], strict=True)
+                (a.double() - b.double()).abs().max().item()
+                for run in runs[1:]
+                for a, b in zip(run, runs[0], strict=True)
             )
             golden[name] = {"first": runs[0], "spread": spread}
         torch.save(golden, file)

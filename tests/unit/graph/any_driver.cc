@@ -105,15 +105,18 @@ class AnyDriverTest : public ::testing::Test {
     config.hStream = on;
     config.attrs = attributes.data();
     config.numAttrs = static_cast<unsigned>(attributes.size());
-    EXPECT_CU(entry_point<PFN_cuLaunchKernelEx_v11060>("cuLaunchKernelEx")(&config, function(name), params.data(), nullptr));
+    EXPECT_CU(
+        entry_point<PFN_cuLaunchKernelEx_v11060>("cuLaunchKernelEx")(&config, function(name), params.data(), nullptr));
   }
-  void fill(CUstream on, unsigned to, uint32_t value, std::vector<CUlaunchAttribute> attributes = {}, unsigned shared = 0) {
+  void fill(CUstream on, unsigned to, uint32_t value, std::vector<CUlaunchAttribute> attributes = {},
+            unsigned shared = 0) {
     CUdeviceptr y = array(to);
     uint64_t count = kWords;
     launch(on, "fill_words", {&y, &value, &count}, std::move(attributes), shared);
   }
   CUgraph capture(const std::function<void()>& work) {
-    EXPECT_CU(entry_point<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture_v2")(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_CU(entry_point<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture_v2")(stream,
+                                                                                      CU_STREAM_CAPTURE_MODE_RELAXED));
     work();
     CUgraph graph = nullptr;
     EXPECT_CU(entry_point<PFN_cuStreamEndCapture_v10000>("cuStreamEndCapture")(stream, &graph));
@@ -198,9 +201,10 @@ class AnyDriverTest : public ::testing::Test {
 
 // What distinguishes two snapshots of equal graphs: nothing but handles, which records do not hold.
 void expect_equal(const GraphView& a, const GraphView& b) {
-#define EXPECT_SAME(section) \
-  ASSERT_EQ(a.section.size(), b.section.size()) << #section; \
-  EXPECT_TRUE(a.section.empty() || std::memcmp(a.section.data(), b.section.data(), a.section.size_bytes()) == 0) << #section
+#define EXPECT_SAME(section)                                                                                     \
+  ASSERT_EQ(a.section.size(), b.section.size()) << #section;                                                     \
+  EXPECT_TRUE(a.section.empty() || std::memcmp(a.section.data(), b.section.data(), a.section.size_bytes()) == 0) \
+      << #section
   EXPECT_SAME(nodes);
   EXPECT_SAME(kernels);
   EXPECT_SAME(params);
@@ -229,7 +233,8 @@ TEST_F(AnyDriverTest, ASnapshotOfTheRebuiltGraphIsTheSame) {
   EXPECT_EQ(t.memcpys.size(), 1u);
   bool programmatic = false, extra = false;
   for (const auto& edge : t.edges) programmatic = programmatic || edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-  for (const auto& kernel : t.kernels) extra = extra || kernel.argument_form == static_cast<uint32_t>(archive::ArgumentForm::extra);
+  for (const auto& kernel : t.kernels)
+    extra = extra || kernel.argument_form == static_cast<uint32_t>(archive::ArgumentForm::extra);
   EXPECT_TRUE(programmatic);
   EXPECT_TRUE(extra);
   ASSERT_EQ(t.function_attributes.size(), 1u);
@@ -397,10 +402,11 @@ TEST_F(AnyDriverTest, AddingAGraphIsFast) {
   restorer = std::move(started).value();
   ASSERT_TRUE(restorer->wait_all().ok());
   const RestoreStats stats = restorer->stats();
-  std::printf("%d graphs of 336 kernels: snapshot %.3f ms each; restore %.1f ms (first ready after %.1f; images %.1f, kernels "
-              "%.1f, build %.1f, instantiate %.1f)\n",
-              kGraphs, add_ms / kGraphs, stats.total_ms, stats.first_ready_ms, stats.images_ms, stats.kernels_ms, stats.build_ms,
-              stats.instantiate_ms);
+  std::printf(
+      "%d graphs of 336 kernels: snapshot %.3f ms each; restore %.1f ms (first ready after %.1f; images %.1f, kernels "
+      "%.1f, build %.1f, instantiate %.1f)\n",
+      kGraphs, add_ms / kGraphs, stats.total_ms, stats.first_ready_ms, stats.images_ms, stats.kernels_ms,
+      stats.build_ms, stats.instantiate_ms);
   EXPECT_EQ(stats.nodes, 336u * kGraphs);
   ASSERT_TRUE(restorer->launch(19, stream).ok());
   ASSERT_CU(cu.cuStreamSynchronize(stream));

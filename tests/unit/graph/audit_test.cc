@@ -12,10 +12,11 @@ using archive::PointerRecord;
 class AuditTest : public GraphTest {
  protected:
   AuditTest()
-      : memory(memory_map({range(kWeights, 0x1000, 1), range(kWeights + 0x2000, 0x1000, 2), range(kAmbient, 0x400, 3),
-                           range(kAmbient + 0x400, 0x400, 4), range(kAmbient + 0x1000, 0x200, 5, FOUNDRY_RANGE_QUARANTINED),
-                           range(kAmbient + 0x5000, 0x200, 6, FOUNDRY_RANGE_RELEASED)},
-                          {{kWeights, 0x1000, 70}})) {}
+      : memory(memory_map(
+            {range(kWeights, 0x1000, 1), range(kWeights + 0x2000, 0x1000, 2), range(kAmbient, 0x400, 3),
+             range(kAmbient + 0x400, 0x400, 4), range(kAmbient + 0x1000, 0x200, 5, FOUNDRY_RANGE_QUARANTINED),
+             range(kAmbient + 0x5000, 0x200, 6, FOUNDRY_RANGE_RELEASED)},
+            {{kWeights, 0x1000, 70}})) {}
 
   AuditResult run() {
     AuditInput input;
@@ -34,7 +35,9 @@ class AuditTest : public GraphTest {
     EXPECT_TRUE(snapshot->add(graph, "decode/" + std::to_string(snapshot->tables().graphs.size())).ok());
     return run();
   }
-  static PointerClass class_of(const PointerRecord& pointer) { return static_cast<PointerClass>(pointer.pointer_class); }
+  static PointerClass class_of(const PointerRecord& pointer) {
+    return static_cast<PointerClass>(pointer.pointer_class);
+  }
 
   MemoryMap memory;
   std::vector<NamedRange> host, relocatable;
@@ -55,9 +58,10 @@ TEST_F(AuditTest, ClassifiesEveryWordOfAStruct) {
   ASSERT_EQ(result.findings.size(), 1u);
   EXPECT_EQ(result.findings[0].kind, FindingKind::dangling);
   EXPECT_EQ(result.findings[0].pointer, 2u);
-  EXPECT_CONTAINS(result.findings[0].text,
-                  "graph decode/0, node 0 (kernel pack(Pack)): the word at offset 32 of argument 0 is 0x140000001000, where "
-                  "nothing is allocated (inside allocation 5 (512 B at 0x140000001000 in zone ambient), which was freed)");
+  EXPECT_CONTAINS(
+      result.findings[0].text,
+      "graph decode/0, node 0 (kernel pack(Pack)): the word at offset 32 of argument 0 is 0x140000001000, where "
+      "nothing is allocated (inside allocation 5 (512 B at 0x140000001000 in zone ambient), which was freed)");
 }
 
 TEST_F(AuditTest, NamesTheNearestAllocationOfADanglingPointer) {
@@ -65,12 +69,14 @@ TEST_F(AuditTest, NamesTheNearestAllocationOfADanglingPointer) {
   ASSERT_EQ(result.findings.size(), 1u);
   EXPECT_CONTAINS(result.findings[0].text, "(1.00 KiB behind allocation 5 (512 B at 0x140000001000 in zone ambient))");
   result = run({kAmbient + 0x4000, 0, 0, 0, 0});
-  EXPECT_CONTAINS(result.findings[1].text, "(4.00 KiB in front of allocation 6 (512 B at 0x140000005000 in zone ambient))");
+  EXPECT_CONTAINS(result.findings[1].text,
+                  "(4.00 KiB in front of allocation 6 (512 B at 0x140000005000 in zone ambient))");
 }
 
 TEST_F(AuditTest, AWordForMemoryThatNeverExistedIsNoPointer) {
   // Strides of 524288 and 8192 in 32 bits each read as 0x200000080000.
-  const AuditResult result = run({kAmbient + kUsedBytes, kWeights + kUsedBytes + 0x2345, kAmbient + kUsedBytes - 8, 0, 0});
+  const AuditResult result =
+      run({kAmbient + kUsedBytes, kWeights + kUsedBytes + 0x2345, kAmbient + kUsedBytes - 8, 0, 0});
   ASSERT_EQ(result.pointers.size(), 3u);
   EXPECT_EQ(class_of(result.pointers[0]), PointerClass::padding);
   EXPECT_EQ(class_of(result.pointers[1]), PointerClass::padding);
@@ -85,8 +91,9 @@ TEST_F(AuditTest, ARebuiltRangeNeedsAnAnchor) {
   EXPECT_EQ(class_of(result.pointers[1]), PointerClass::anchor);  // the end of the anchor's tensor
   ASSERT_EQ(result.findings.size(), 1u);
   EXPECT_EQ(result.findings[0].kind, FindingKind::unanchored);
-  EXPECT_CONTAINS(result.findings[0].text, "no registered tensor covers (inside allocation 2 (4.00 KiB at 0x100000002000 in "
-                                           "zone weights)); register the tensor");
+  EXPECT_CONTAINS(result.findings[0].text,
+                  "no registered tensor covers (inside allocation 2 (4.00 KiB at 0x100000002000 in "
+                  "zone weights)); register the tensor");
   EXPECT_TRUE(result.roots.empty());
 }
 
@@ -147,8 +154,9 @@ TEST_F(AuditTest, MemoryNodesAndWindowsReachAllTheyTouch) {
   EXPECT_EQ(result.pointers[3].param, archive::kPointerWindow);
   EXPECT_EQ(result.roots, (std::vector<Root>{{0, 2}, {0, 3}}));
   ASSERT_EQ(result.findings.size(), 1u);
-  EXPECT_CONTAINS(result.findings[0].text, "graph a, node 1 (memset): its destination is 0x140000005000, where nothing is "
-                                           "allocated (inside allocation 6 (512 B at 0x140000005000 in zone ambient), which was freed)");
+  EXPECT_CONTAINS(result.findings[0].text,
+                  "graph a, node 1 (memset): its destination is 0x140000005000, where nothing is "
+                  "allocated (inside allocation 6 (512 B at 0x140000005000 in zone ambient), which was freed)");
 }
 
 TEST_F(AuditTest, OnlyAlignedWordsWithinOneParameterCount) {
@@ -186,7 +194,8 @@ TEST_F(AuditTest, FindingsOfChildGraphsNameTheGraphThatHoldsThem) {
   ASSERT_EQ(result.findings.size(), 1u);
   EXPECT_EQ(result.findings[0].graph, 2u);
   EXPECT_EQ(result.pointers[result.findings[0].pointer].graph, 0u);
-  EXPECT_CONTAINS(result.findings[0].text, "graph outer, node 1 (child graph), node 0 (child graph), node 0 (kernel scale");
+  EXPECT_CONTAINS(result.findings[0].text,
+                  "graph outer, node 1 (child graph), node 0 (child graph), node 0 (kernel scale");
   EXPECT_EQ(result.roots, (std::vector<Root>{{2, 2}}));
 }
 

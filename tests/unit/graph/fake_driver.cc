@@ -47,8 +47,8 @@ CUresult CUDAAPI exchange_mode(CUstreamCaptureMode* mode) {
 
 // ---- images
 
-CUresult CUDAAPI library_load(CUlibrary* out, const void* code, CUjit_option*, void**, unsigned, CUlibraryOption* options,
-                              void** values, unsigned count) {
+CUresult CUDAAPI library_load(CUlibrary* out, const void* code, CUjit_option*, void**, unsigned,
+                              CUlibraryOption* options, void** values, unsigned count) {
   ENTER(cuLibraryLoadData, true);
   FakeDriver& fake = FakeDriver::now();
   const auto spec = fake.images.find(static_cast<const char*>(code));
@@ -175,12 +175,17 @@ CUresult CUDAAPI pointer_attributes(unsigned count, CUpointer_attribute* ids, vo
   for (unsigned i = 0; i < count; ++i) {
     const bool found_it = found != known.end();
     switch (ids[i]) {
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(values[i]) = found_it ? found->second : 0; break;
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(values[i]) = found_it ? found->second : 0;
+        break;
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *static_cast<CUdeviceptr*>(values[i]) = found_it ? address & ~uint64_t{0xfff} : 0;
         break;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(values[i]) = found_it ? 0x1000 : 0; break;
-      default: return CUDA_ERROR_INVALID_VALUE;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<size_t*>(values[i]) = found_it ? 0x1000 : 0;
+        break;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
     }
   }
   return CUDA_SUCCESS;

@@ -123,17 +123,18 @@ class FakeDriver {
 
   // Test set-up
   std::map<std::string, FakeImageSpec> images;
-  std::map<std::string, CUresult> failures;              // entry point -> what it answers from now on
-  std::map<int, CUresult> attribute_failures;            // launch attribute -> what asking for it answers
+  std::map<std::string, CUresult> failures;                   // entry point -> what it answers from now on
+  std::map<int, CUresult> attribute_failures;                 // launch attribute -> what asking for it answers
   std::map<int, CUlaunchAttributeValue> new_node_attributes;  // defaults other than the table's
-  std::map<std::string, CUresult> param_info_failures;   // kernel name -> what its parameter info answers
-  std::map<uint64_t, unsigned> pointer_types;            // what cuPointerGetAttributes knows
-  std::function<void(const char* call)> on_call;         // seen from any thread
-  bool bulk_edges_share_data = true;                     // the trap of libcuda 580 to 610
+  std::map<std::string, CUresult> param_info_failures;        // kernel name -> what its parameter info answers
+  std::map<uint64_t, unsigned> pointer_types;                 // what cuPointerGetAttributes knows
+  std::function<void(const char* call)> on_call;              // seen from any thread
+  bool bulk_edges_share_data = true;                          // the trap of libcuda 580 to 610
 
   CUgraph graph();
   // Adds a kernel node with these argument bytes, one per parameter.
-  FakeNode* add_kernel(CUgraph graph, CUkernel kernel, std::vector<std::vector<uint8_t>> arguments, Shown shown = Shown::both);
+  FakeNode* add_kernel(CUgraph graph, CUkernel kernel, std::vector<std::vector<uint8_t>> arguments,
+                       Shown shown = Shown::both);
   FakeNode* add_node(CUgraph graph, int type);
   static void add_edge(CUgraph graph, FakeNode* from, FakeNode* to, uint8_t from_port = 0, uint8_t type = 0);
   CUlibrary load(const std::string& image);

@@ -54,7 +54,8 @@ CUresult CUDAAPI kernel_node_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* o
   *out = n.launch;
   out->func = nullptr;
   out->kern = nullptr;
-  if (n.shown == Shown::both || n.shown == Shown::function) out->func = reinterpret_cast<CUfunction>(&n.kernel->function);
+  if (n.shown == Shown::both || n.shown == Shown::function)
+    out->func = reinterpret_cast<CUfunction>(&n.kernel->function);
   if (n.shown == Shown::both || n.shown == Shown::kernel) out->kern = reinterpret_cast<CUkernel>(n.kernel);
   if (n.shown == Shown::disguised_kernel) out->func = reinterpret_cast<CUfunction>(n.kernel);
   if (!n.extra_buffer.empty()) {
@@ -81,7 +82,10 @@ CUresult CUDAAPI node_get_attribute(CUgraphNode node, CUlaunchAttributeID id, CU
   // Like the driver: only the value's own bytes are written, the rest is what was there.
   const auto& initial = FakeDriver::now().new_node_attributes;
   const auto given = initial.find(id);
-  std::memcpy(value, found != set.end() ? &found->second : given != initial.end() ? &given->second : &info->initial,
+  std::memcpy(value,
+              found != set.end()       ? &found->second
+              : given != initial.end() ? &given->second
+                                       : &info->initial,
               info->bytes);
   return CUDA_SUCCESS;
 }
@@ -142,8 +146,8 @@ CUresult CUDAAPI add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphN
   }
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI add_memcpy_node(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t, const CUDA_MEMCPY3D* params,
-                                 CUcontext context) {
+CUresult CUDAAPI add_memcpy_node(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t,
+                                 const CUDA_MEMCPY3D* params, CUcontext context) {
   ENTER(cuGraphAddMemcpyNode, true);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   append(graph, out, CU_GRAPH_NODE_TYPE_MEMCPY)->copy = *params;
@@ -277,7 +281,8 @@ CUgraph FakeDriver::graph() {
   return graph;
 }
 
-FakeNode* FakeDriver::add_kernel(CUgraph graph, CUkernel kernel, std::vector<std::vector<uint8_t>> arguments, Shown shown) {
+FakeNode* FakeDriver::add_kernel(CUgraph graph, CUkernel kernel, std::vector<std::vector<uint8_t>> arguments,
+                                 Shown shown) {
   FakeNode* node = append(graph, nullptr, CU_GRAPH_NODE_TYPE_KERNEL);
   node->kernel = as<FakeKernel>(kernel);
   node->arguments = std::move(arguments);

@@ -14,7 +14,7 @@ bool has_tag(H handle, Tag tag) {
   return handle != nullptr && reinterpret_cast<FakeObject*>(handle)->tag == tag;
 }
 
-#define ENTER(name, context)                                              \
+#define ENTER(name, context) \
   if (const CUresult fault = FakeDriver::now().enter(#name, context); fault != CUDA_SUCCESS) return fault
 
 // The fake's value of a function attribute that `set` may override.

@@ -77,8 +77,10 @@ class GraphTest : public ::testing::Test {
     ++events_made;
     return event;
   }
-  FakeNode* add_scale(CUgraph graph, uint64_t pointer = 0x1000, float factor = 2, int count = 3, Shown shown = Shown::both) {
-    return fake.add_kernel(graph, fake.kernel(math, kScale), {bytes_of(pointer), bytes_of(factor), bytes_of(count)}, shown);
+  FakeNode* add_scale(CUgraph graph, uint64_t pointer = 0x1000, float factor = 2, int count = 3,
+                      Shown shown = Shown::both) {
+    return fake.add_kernel(graph, fake.kernel(math, kScale), {bytes_of(pointer), bytes_of(factor), bytes_of(count)},
+                           shown);
   }
   // Adds `count` graphs of one kernel node each, named "0", "1", ...
   std::vector<uint32_t> add_graphs(int count) {

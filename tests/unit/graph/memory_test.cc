@@ -13,7 +13,8 @@ namespace {
 using archive::kNone;
 
 TEST(MemoryMap, FindsZonesRangesAndEndPointers) {
-  const MemoryMap map = memory_map({range(kAmbient, 0x200, 1), range(kAmbient + 0x200, 0x100, 2), range(kWeights + 0x1000, 64, 3)});
+  const MemoryMap map =
+      memory_map({range(kAmbient, 0x200, 1), range(kAmbient + 0x200, 0x100, 2), range(kWeights + 0x1000, 64, 3)});
   EXPECT_EQ(map.zone_of(kWeights), 0u);
   EXPECT_EQ(map.zone_of(kAmbient - 1), 0u);
   EXPECT_EQ(map.zone_of(kAmbient), 1u);
@@ -88,7 +89,8 @@ class Words {
     return [this](uint64_t address, std::span<std::byte> into) {
       reads.emplace_back(address, into.size());
       std::memset(into.data(), 0, into.size());
-      for (auto word = words_.lower_bound(address); word != words_.end() && word->first + 8 <= address + into.size(); ++word) {
+      for (auto word = words_.lower_bound(address); word != words_.end() && word->first + 8 <= address + into.size();
+           ++word) {
         std::memcpy(into.data() + (word->first - address), &word->second, 8);
       }
       return success();
@@ -101,20 +103,21 @@ class Words {
 };
 
 TEST(Reach, FollowsPointersThroughMemoryAndStopsAtRebuiltZones) {
-  const MemoryMap map = memory_map(
-      {range(kWeights, 0x1000, 1), range(kAmbient, 0x100, 2), range(kAmbient + 0x1000, 0x100, 3), range(kAmbient + 0x2000, 0x100, 4),
-       range(kAmbient + 0x3000, 0x100, 5), range(kAmbient + 0x4000, 0x100, 6, FOUNDRY_RANGE_QUARANTINED)},
-      {{kWeights, 0x100, 42}});
+  const MemoryMap map =
+      memory_map({range(kWeights, 0x1000, 1), range(kAmbient, 0x100, 2), range(kAmbient + 0x1000, 0x100, 3),
+                  range(kAmbient + 0x2000, 0x100, 4), range(kAmbient + 0x3000, 0x100, 5),
+                  range(kAmbient + 0x4000, 0x100, 6, FOUNDRY_RANGE_QUARANTINED)},
+                 {{kWeights, 0x100, 42}});
   Words memory;
-  memory[kAmbient + 0x10] = kAmbient + 0x1080;          // into the middle of the next range
-  memory[kAmbient + 0x1000] = kWeights + 8;             // a tensor that an anchor keeps in place
-  memory[kAmbient + 0x1008] = kWeights + 0x500;         // and one that none does
+  memory[kAmbient + 0x10] = kAmbient + 0x1080;   // into the middle of the next range
+  memory[kAmbient + 0x1000] = kWeights + 8;      // a tensor that an anchor keeps in place
+  memory[kAmbient + 0x1008] = kWeights + 0x500;  // and one that none does
   memory[kAmbient + 0x1010] = kAmbient + 0x2000;
-  memory[kAmbient + 0x2000] = kAmbient;                 // a cycle
-  memory[kAmbient + 0x2008] = kAmbient + 0x4000;        // freed
-  memory[kAmbient + 0x2010] = kAmbient + 0x9000;        // never allocated
-  memory[kAmbient + 0x2018] = 0x7f0012345678;           // host
-  memory[kWeights] = kAmbient + 0x3000;                 // content of rebuilt zones is the engine's business
+  memory[kAmbient + 0x2000] = kAmbient;           // a cycle
+  memory[kAmbient + 0x2008] = kAmbient + 0x4000;  // freed
+  memory[kAmbient + 0x2010] = kAmbient + 0x9000;  // never allocated
+  memory[kAmbient + 0x2018] = 0x7f0012345678;     // host
+  memory[kWeights] = kAmbient + 0x3000;           // content of rebuilt zones is the engine's business
   const uint32_t root[] = {1};
   auto result = reach(map, root, memory.reader());
   ASSERT_TRUE(result.ok()) << result.error().text;
@@ -132,7 +135,8 @@ TEST(Reach, FollowsPointersThroughMemoryAndStopsAtRebuiltZones) {
 
 TEST(Reach, ReadsBlockByBlockInBoundedPieces) {
   // One segment given as two blocks: only the one that is pointed to is reached.
-  const MemoryMap map = memory_map({range(kAmbient, 0x1000, 1), range(kAmbient + 0x1000, 0x1003, 1), range(kAmbient + 0x3001, 0x20, 2)});
+  const MemoryMap map =
+      memory_map({range(kAmbient, 0x1000, 1), range(kAmbient + 0x1000, 0x1003, 1), range(kAmbient + 0x3001, 0x20, 2)});
   Words memory;
   memory[kAmbient + 0x1ff8] = kAmbient + 0x3008;
   const uint32_t root[] = {1};

@@ -91,7 +91,8 @@ TEST_F(PipelineTest, TheQueueIsBounded) {
   gate.wait_for_arrivals(1);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   int most = 0;
-  while (std::chrono::steady_clock::now() < deadline) most = std::max(most, fake.live_graphs - static_cast<int>(graphs.size()));
+  while (std::chrono::steady_clock::now() < deadline)
+    most = std::max(most, fake.live_graphs - static_cast<int>(graphs.size()));
   EXPECT_LE(most, 4);  // one in hand
   EXPECT_GE(most, 3);
   gate.open();

@@ -37,15 +37,19 @@ TEST_F(RestoreTest, EdgesOfDifferentKindsKeepTheirData) {
   std::vector<FakeNode*> nodes;
   for (int i = 0; i < 6; ++i) nodes.push_back(add_plain(graph));
   fake.add_edge(graph, nodes[0], nodes[1]);
-  fake.add_edge(graph, nodes[1], nodes[2], CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+  fake.add_edge(graph, nodes[1], nodes[2], CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
   fake.add_edge(graph, nodes[2], nodes[3]);
-  fake.add_edge(graph, nodes[3], nodes[4], CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
-  fake.add_edge(graph, nodes[4], nodes[5], CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+  fake.add_edge(graph, nodes[3], nodes[4], CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER,
+                CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+  fake.add_edge(graph, nodes[4], nodes[5], CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
   const FakeGraph& restored = round_trip(graph);
   ASSERT_EQ(restored.edges.size(), 5u);
   for (const FakeEdge& edge : FakeDriver::of(graph).edges) {
-    const auto same = std::find_if(restored.edges.begin(), restored.edges.end(),
-                                   [&](const FakeEdge& other) { return other.from == edge.from && other.to == edge.to; });
+    const auto same = std::find_if(restored.edges.begin(), restored.edges.end(), [&](const FakeEdge& other) {
+      return other.from == edge.from && other.to == edge.to;
+    });
     ASSERT_NE(same, restored.edges.end());
     EXPECT_EQ(same->data.from_port, edge.data.from_port) << edge.from;
     EXPECT_EQ(same->data.type, edge.data.type) << edge.from;
@@ -122,8 +126,12 @@ TEST_F(RestoreTest, AttributesAreSetBeforeTheFirstNodeOnKernelAndFunction) {
 }
 
 TEST_F(RestoreTest, ClusterSizesFixedByTheCompilerAreNoError) {
-  fake.images["cluster"] = {{{"k", {{}, {{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 2}, {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 1},
-                                        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 1}}}}}, {}};
+  fake.images["cluster"] = {{{"k",
+                              {{},
+                               {{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 2},
+                                {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 1},
+                                {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 1}}}}},
+                            {}};
   CUlibrary library = fake.load("cluster");
   hook.add_library(library);
   CUgraph graph = new_graph();
@@ -143,8 +151,9 @@ TEST_F(RestoreTest, AParameterLayoutThatDiffersIsNamed) {
   const auto exec = restorer->wait(0);
   ASSERT_FALSE(exec.ok());
   EXPECT_EQ(exec.error().kind, ErrorKind::mismatch);
-  EXPECT_CONTAINS(exec.error().text, "graph 0, node 0 (kernel scale(float*, float, int)): its parameter 1 was recorded at "
-                                     "offset 8 with 4 bytes; here it has offset 8 and 8 bytes");
+  EXPECT_CONTAINS(exec.error().text,
+                  "graph 0, node 0 (kernel scale(float*, float, int)): its parameter 1 was recorded at "
+                  "offset 8 with 4 bytes; here it has offset 8 and 8 bytes");
   fake.images["math"].functions[kScale].params = {{0, 8}};
   restorer.reset();
   restorer = restore(options({0}));
@@ -162,12 +171,13 @@ TEST_F(RestoreTest, AFailedImageFailsOnlyItsGraphs) {
   const uint32_t healthy = snapshot->add(plain, "plain").value();
   const auto healthy_images = provider();
   RestoreOptions with = options({indices[0], healthy, indices[1]});
-  auto started = Restorer::start(fake.table(), snapshot->tables().view(),
-                                 [&](uint32_t index) -> Result<ImageBytes> {
-                                   if (index == 0) return Error{ErrorKind::corrupt, 0, "file images/00 is damaged"};
-                                   return healthy_images(index);
-                                 },
-                                 with);
+  auto started = Restorer::start(
+      fake.table(), snapshot->tables().view(),
+      [&](uint32_t index) -> Result<ImageBytes> {
+        if (index == 0) return Error{ErrorKind::corrupt, 0, "file images/00 is damaged"};
+        return healthy_images(index);
+      },
+      with);
   restorer = std::move(started).value();
   EXPECT_TRUE(restorer->wait(healthy).ok());
   for (const uint32_t index : indices) {
@@ -217,14 +227,15 @@ TEST_F(RestoreTest, EveryFailingCallFailsTheGraph) {
 }
 
 TEST_F(RestoreTest, ModuleGlobalsAreWrittenAndArgumentsRebound) {
-  fake.images["globals"] = {{{kScale, {{{0, 8}, {8, 4}, {12, 4}}, {}}}}, {{"table", {1, 2, 3, 4, 5, 6, 7, 8}}, {"same", {9, 9}}}};
+  fake.images["globals"] = {{{kScale, {{{0, 8}, {8, 4}, {12, 4}}, {}}}},
+                            {{"table", {1, 2, 3, 4, 5, 6, 7, 8}}, {"same", {9, 9}}}};
   CUlibrary library = fake.load("globals");
   hook.add_library(library);
   auto& table = FakeDriver::of(library).globals["table"];
   const auto address = reinterpret_cast<uint64_t>(table.data());
   CUgraph graph = new_graph();
-  FakeNode* node = fake.add_kernel(graph, fake.kernel(library, kScale),
-                                   {bytes_of(address + 4), bytes_of(1.0f), bytes_of(1)});
+  FakeNode* node =
+      fake.add_kernel(graph, fake.kernel(library, kScale), {bytes_of(address + 4), bytes_of(1.0f), bytes_of(1)});
   auto& window = node->attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow;
   window.base_ptr = table.data();
   window.num_bytes = 8;
@@ -246,7 +257,8 @@ TEST_F(RestoreTest, ModuleGlobalsAreWrittenAndArgumentsRebound) {
   t.pointers.push_back({address, 0, 0, archive::kPointerWindow, 0, global, 0});
   t.pointers.push_back({address + 1, 0, 1, archive::kPointerDestination, 0, global, 0});
   t.pointers.push_back({address + 2, 0, 2, archive::kPointerSource, 0, global, 0});
-  t.pointers.push_back({0x9000, 0, 2, archive::kPointerDestination, 0, static_cast<uint32_t>(PointerClass::relocatable), 0});
+  t.pointers.push_back(
+      {0x9000, 0, 2, archive::kPointerDestination, 0, static_cast<uint32_t>(PointerClass::relocatable), 0});
 
   RestoreOptions with = options({0});
   with.relocations = {-0x1000};
@@ -261,7 +273,8 @@ TEST_F(RestoreTest, ModuleGlobalsAreWrittenAndArgumentsRebound) {
   EXPECT_EQ(here, (std::vector<uint8_t>{0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47}));
   EXPECT_EQ(restored.nodes[0]->arguments[0], bytes_of(moved + 4));
   EXPECT_EQ(restored.nodes[0]->arguments[1], bytes_of(1.0f));
-  EXPECT_EQ(restored.nodes[0]->attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.base_ptr, here.data());
+  EXPECT_EQ(restored.nodes[0]->attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.base_ptr,
+            here.data());
   EXPECT_EQ(restored.nodes[1]->set.dst, moved + 1);
   EXPECT_EQ(restored.nodes[2]->copy.srcDevice, moved + 2);
   EXPECT_EQ(restored.nodes[2]->copy.dstDevice, 0x8000u);
@@ -302,7 +315,8 @@ TEST_F(RestoreTest, ChecksItsArguments) {
   EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({1, 1})).error().text, "listed twice");
   EXPECT_CONTAINS(Restorer::start(fake.table(), view, provider(), options({0})).error().text, "child graph");
   snapshot->tables().graphs[1].flags |= archive::kGraphLeftOut;
-  EXPECT_CONTAINS(Restorer::start(fake.table(), snapshot->tables().view(), provider(), options({1})).error().text, "left it out");
+  EXPECT_CONTAINS(Restorer::start(fake.table(), snapshot->tables().view(), provider(), options({1})).error().text,
+                  "left it out");
   snapshot->tables().graphs[1].flags &= ~archive::kGraphLeftOut;
   RestoreOptions without = options({1});
   without.context = nullptr;

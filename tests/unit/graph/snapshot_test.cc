@@ -110,7 +110,7 @@ TEST_F(SnapshotTest, KeepsAttributesThatDifferFromTheDefault) {
   FakeNode* node = add_plain(graph);
   node->attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = -5;
   node->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION].clusterDim = {2, 1, 1};
-  node->attributes[CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP].memSyncDomainMap = {0, 1};   // the default
+  node->attributes[CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP].memSyncDomainMap = {0, 1};         // the default
   node->attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.hitRatio = 1;  // of no bytes
   // Asking for an attribute the driver does not know must not hide the others.
   fake.attribute_failures[CU_LAUNCH_ATTRIBUTE_COOPERATIVE] = CUDA_ERROR_INVALID_VALUE;
@@ -173,7 +173,9 @@ TEST_F(SnapshotTest, AnAttributeThatCannotBeReadIsAnError) {
 
 TEST_F(SnapshotTest, RefusesDeviceUpdatableNodes) {
   CUgraph graph = new_graph();
-  add_plain(graph)->attributes[CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE].deviceUpdatableKernelNode.deviceUpdatable = 1;
+  add_plain(graph)
+      ->attributes[CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE]
+      .deviceUpdatableKernelNode.deviceUpdatable = 1;
   EXPECT_CONTAINS(refusal(graph), "\"device-updatable node\", which cannot be restored");
 }
 
@@ -198,7 +200,8 @@ TEST_F(SnapshotTest, SharedMemoryIsTheMaximumOverNodesAndFunction) {
   add_plain(large);
   ASSERT_TRUE(snapshot->add(large, "large").ok());
   const GraphTables& t = snapshot->tables();
-  EXPECT_EQ(attributes_of(t, t.functions[0]), (std::map<int, int>{{CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 90000}}));
+  EXPECT_EQ(attributes_of(t, t.functions[0]),
+            (std::map<int, int>{{CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 90000}}));
   EXPECT_EQ(t.functions[1].attribute_count, 0u);
 }
 
@@ -212,9 +215,10 @@ TEST_F(SnapshotTest, FunctionAttributesComeFromKernelOrFunction) {
   add_scale(graph);
   ASSERT_TRUE(snapshot->add(graph, "a").ok());
   const GraphTables& t = snapshot->tables();
-  EXPECT_EQ(attributes_of(t, t.functions[0]), (std::map<int, int>{{CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100000},
-                                                                  {CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 0},
-                                                                  {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1}}));
+  EXPECT_EQ(attributes_of(t, t.functions[0]),
+            (std::map<int, int>{{CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100000},
+                                {CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 0},
+                                {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1}}));
 }
 
 TEST_F(SnapshotTest, SharedMemoryAboveWhatStaticLeavesNeedsTheOptIn) {
@@ -272,7 +276,7 @@ TEST_F(SnapshotTest, RefusesNodeTypesByNameWithTheirNeighbours) {
     const NodeTypeInfo* info = node_type_info(type);
     const std::string text = refusal(graph);
     EXPECT_CONTAINS(text, std::string("graph decode/8, node 2 (") + (info ? info->words : "type 77") +
-                                "; after kernel scale(float*, float, int) (node 0), before kernel plain() (node 3))");
+                              "; after kernel scale(float*, float, int) (node 0), before kernel plain() (node 3))");
   }
 }
 
@@ -287,8 +291,9 @@ TEST_F(SnapshotTest, RefusesHostMemoryThatIsNotRegistered) {
   copy->copy.Height = copy->copy.Depth = 1;
   FakeNode* after = add_plain(graph);
   fake.add_edge(graph, copy, after);
-  EXPECT_CONTAINS(refusal(graph), "node 0 (memcpy; after no kernel, before kernel plain() (node 1)): it reads 256 B of "
-                                        "host memory at 0x7000");
+  EXPECT_CONTAINS(refusal(graph),
+                  "node 0 (memcpy; after no kernel, before kernel plain() (node 1)): it reads 256 B of "
+                  "host memory at 0x7000");
   snapshot->register_host_range({0x7000, 255, "short"});
   EXPECT_CONTAINS(refusal(graph), "host memory");
   snapshot->register_host_range({0x6000, 0x2000, "staging"});

@@ -95,7 +95,8 @@ TEST_F(AnyDriverTest, AWindowComesBackWhereItWas) {
   EXPECT_OK(zones->close(first));
   make_current();
   const uint32_t again = open("weights", FOUNDRY_ZONE_REBUILT, info.base);
-  EXPECT_OK(zones->expect(again, std::vector<foundry_expectation>{{info.base + 8 * kMiB, 3 * kMiB}}, info.base + 12 * kMiB));
+  EXPECT_OK(
+      zones->expect(again, std::vector<foundry_expectation>{{info.base + 8 * kMiB, 3 * kMiB}}, info.base + 12 * kMiB));
   EXPECT_EQ(alloc(again, 3 * kMiB), info.base + 8 * kMiB);
   use(info.base + 8 * kMiB, 3 * kMiB);
   EXPECT_OK(zones->map(again, info.base, 8 * kMiB));
@@ -168,7 +169,8 @@ TEST_F(AnyDriverTest, ManySmallAndLargeAllocations) {
   const auto start = std::chrono::steady_clock::now();
   foundry_event event = {};
   for (int i = 0; i < 100000; ++i) journal.append(event);
-  const double each = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / 100000;
+  const double each =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / 100000;
   RecordProperty("journal_us", std::to_string(each));
   EXPECT_LT(each, 2.0);
   EXPECT_EQ(journal.size(), 102100u);

@@ -22,7 +22,8 @@ class ExpectTest : public ZonesTest {
 };
 
 TEST_F(ExpectTest, FirstInFirstOutPerSize) {
-  EXPECT_OK(expect({{kBase, 2 * kMiB}, {kBase + 2 * kMiB, 20 * kMiB}, {kBase + 22 * kMiB, 2 * kMiB}}, kBase + 24 * kMiB));
+  EXPECT_OK(
+      expect({{kBase, 2 * kMiB}, {kBase + 2 * kMiB, 20 * kMiB}, {kBase + 22 * kMiB, 2 * kMiB}}, kBase + 24 * kMiB));
   EXPECT_EQ(alloc(slot, 20 * kMiB), kBase + 2 * kMiB);  // order between sizes does not matter
   EXPECT_EQ(alloc(slot, 2 * kMiB), kBase);
   EXPECT_EQ(unclaimed(), 1u);

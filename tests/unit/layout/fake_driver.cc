@@ -22,9 +22,9 @@ void set_current(CUcontext context) { current = context; }
 
 // Functions of the table; each locks, counts, and asks whether it shall fail.
 struct Calls {
-#define ENTER(name)                                  \
-  FakeDriver& self = *alive;                         \
-  const std::lock_guard lock(self.mutex_);           \
+#define ENTER(name)                        \
+  FakeDriver& self = *alive;               \
+  const std::lock_guard lock(self.mutex_); \
   if (const CUresult forced = self.enter(#name); forced != CUDA_SUCCESS) return forced
 
   static CUresult CUDAAPI cuGetErrorString(CUresult, const char** text) {
@@ -98,7 +98,8 @@ struct Calls {
                                               unsigned long long) {
     ENTER(cuMemAddressReserve);
     careful(self, "cuMemAddressReserve");
-    if (bytes % self.granularity != 0 || alignment % self.granularity != 0) self.violate("reservation is not whole pages");
+    if (bytes % self.granularity != 0 || alignment % self.granularity != 0)
+      self.violate("reservation is not whole pages");
     const auto elsewhere = self.land_elsewhere.find(base);
     *address = elsewhere == self.land_elsewhere.end() ? base : elsewhere->second;
     self.reservations_[*address] = bytes;
@@ -112,7 +113,8 @@ struct Calls {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const auto inside = self.mappings_.lower_bound(address);
-    if (inside != self.mappings_.end() && inside->first < address + bytes) self.violate("window freed with mappings in it");
+    if (inside != self.mappings_.end() && inside->first < address + bytes)
+      self.violate("window freed with mappings in it");
     self.reservations_.erase(at);
     return CUDA_SUCCESS;
   }
@@ -122,8 +124,8 @@ struct Calls {
     *granularity = self.granularity;
     return CUDA_SUCCESS;
   }
-  static CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* kind,
-                                      unsigned long long) {
+  static CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                                      const CUmemAllocationProp* kind, unsigned long long) {
     ENTER(cuMemCreate);
     careful(self, "cuMemCreate");
     if (bytes == 0 || bytes % self.granularity != 0) self.violate("cuMemCreate is not whole pages");
@@ -145,20 +147,21 @@ struct Calls {
     self.drop(handle);
     return CUDA_SUCCESS;
   }
-  static CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                                   unsigned long long) {
+  static CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                                   CUmemGenericAllocationHandle handle, unsigned long long) {
     ENTER(cuMemMap);
     careful(self, "cuMemMap");
     const auto at = self.handles_.find(handle);
     auto window = self.reservations_.upper_bound(address);
-    const bool reserved = window != self.reservations_.begin() &&
-                          (--window, address + bytes <= window->first + window->second);
+    const bool reserved =
+        window != self.reservations_.begin() && (--window, address + bytes <= window->first + window->second);
     auto next = self.mappings_.lower_bound(address);
     const bool clash = (next != self.mappings_.end() && next->first < address + bytes) ||
                        (next != self.mappings_.begin() && (--next, next->first + next->second.bytes > address));
     if (at == self.handles_.end() || at->second.bytes != bytes || offset != 0 || !reserved || clash ||
         address % self.granularity != 0) {
-      self.violate("cuMemMap at " + hex(address) + (clash ? " over another mapping" : " outside a reservation or wrong size"));
+      self.violate("cuMemMap at " + hex(address) +
+                   (clash ? " over another mapping" : " outside a reservation or wrong size"));
       return CUDA_ERROR_INVALID_VALUE;
     }
     ++at->second.mappings;
@@ -180,7 +183,8 @@ struct Calls {
     self.drop(handle);
     return CUDA_SUCCESS;
   }
-  static CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
+  static CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                                         size_t count) {
     ENTER(cuMemSetAccess);
     careful(self, "cuMemSetAccess");
     const auto at = self.mappings_.find(address);

@@ -74,10 +74,10 @@ class ZonesTest : public ::testing::Test {
   Zones zones{driver.table(), journal, diagnoses, Windows{}};
 };
 
-#define EXPECT_OK(expression)                                                \
-  do {                                                                       \
-    const ::foundry::Status expect_ok_status = (expression);                 \
-    EXPECT_TRUE(expect_ok_status.ok()) << expect_ok_status.error().text;     \
+#define EXPECT_OK(expression)                                            \
+  do {                                                                   \
+    const ::foundry::Status expect_ok_status = (expression);             \
+    EXPECT_TRUE(expect_ok_status.ok()) << expect_ok_status.error().text; \
   } while (false)
 
 }  // namespace foundry::layout::testing

@@ -102,7 +102,9 @@ foundry_range range(uint64_t address, uint64_t bytes, uint64_t mapped_bytes = 0)
 }
 
 TEST(RangeMap, FindsTheRangeThatCoversAnAddress) {
-  const RangeMap map = RangeMap::build({range(0x5000, 16), range(0x1000, 0x100, 0x1000), range(0x2000, 1), range(0x2200, 0x200)}).value();
+  const RangeMap map =
+      RangeMap::build({range(0x5000, 16), range(0x1000, 0x100, 0x1000), range(0x2000, 1), range(0x2200, 0x200)})
+          .value();
   EXPECT_EQ(map.size(), 4u);
   EXPECT_EQ(map.find(0x1000), 0u);
   EXPECT_EQ(map.find(0x1fff), 0u);  // the rest of its own mapping
@@ -130,11 +132,11 @@ TEST(RangeMap, KnowsTheNearestRange) {
 
 TEST(RangeMap, RefusesWhatNoOwnerWouldSay) {
   for (const auto& list : std::vector<std::vector<foundry_range>>{{range(0x1000, 0)},
-                                                                   {range(0x1000, 0, 0x1000)},
-                                                                   {range(UINT64_MAX, 2)},
-                                                                   {range(0x1000, 1, UINT64_MAX)},
-                                                                   {range(0x1000, 1), range(0x1000, 1)},
-                                                                   {range(0x1800, 1), range(0x1000, 1, 0x1000)}}) {
+                                                                  {range(0x1000, 0, 0x1000)},
+                                                                  {range(UINT64_MAX, 2)},
+                                                                  {range(0x1000, 1, UINT64_MAX)},
+                                                                  {range(0x1000, 1), range(0x1000, 1)},
+                                                                  {range(0x1800, 1), range(0x1000, 1, 0x1000)}}) {
     const auto map = RangeMap::build(list);
     ASSERT_FALSE(map.ok());
     EXPECT_EQ(map.error().kind, ErrorKind::corrupt);

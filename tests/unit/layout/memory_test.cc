@@ -16,10 +16,10 @@ TEST_F(ZonesTest, AddressesGrowAndEveryAllocationHasItsOwnMapping) {
   EXPECT_EQ(alloc(a, 2 * kMiB), base + 2 * kMiB);
   EXPECT_EQ(alloc(a, 20 * kMiB + 1), base + 4 * kMiB);
   EXPECT_EQ(alloc(a, 8), base + 26 * kMiB);
-  EXPECT_EQ(driver.mapped(), (std::map<uint64_t, uint64_t>{{base, 2 * kMiB},
-                                                           {base + 2 * kMiB, 2 * kMiB},
-                                                           {base + 4 * kMiB, 22 * kMiB},
-                                                           {base + 26 * kMiB, 2 * kMiB}}));
+  EXPECT_EQ(
+      driver.mapped(),
+      (std::map<uint64_t, uint64_t>{
+          {base, 2 * kMiB}, {base + 2 * kMiB, 2 * kMiB}, {base + 4 * kMiB, 22 * kMiB}, {base + 26 * kMiB, 2 * kMiB}}));
   EXPECT_EQ(info(a).used_end, base + 28 * kMiB);
   EXPECT_EQ(info(a).mapped_bytes, 28 * kMiB);
   EXPECT_EQ(info(a).live_bytes, 22 * kMiB + 10);
@@ -33,9 +33,9 @@ TEST_F(ZonesTest, SmallAmbientAllocationsShareChunks) {
   EXPECT_EQ(alloc(a, 513), base + 512);
   EXPECT_EQ(alloc(a, 512), base + 1536);
   EXPECT_EQ(alloc(a, 100, 4096), base + 4096);
-  EXPECT_EQ(alloc(a, kMiB), base + 2 * kMiB);        // not small
-  EXPECT_EQ(alloc(a, kMiB - 1), base + 4608);        // back in the chunk
-  EXPECT_EQ(alloc(a, kMiB - 1), base + 4 * kMiB);    // does not fit any more
+  EXPECT_EQ(alloc(a, kMiB), base + 2 * kMiB);      // not small
+  EXPECT_EQ(alloc(a, kMiB - 1), base + 4608);      // back in the chunk
+  EXPECT_EQ(alloc(a, kMiB - 1), base + 4 * kMiB);  // does not fit any more
   EXPECT_EQ(alloc(a, 8), base + 5 * kMiB);
   EXPECT_EQ(driver.mapped().size(), 3u);
   EXPECT_TRUE(driver.accessible(base + 4608 + kMiB - 2, 0));
@@ -117,9 +117,14 @@ TEST_F(ZonesTest, RecordedContentIsMappedExactly) {
     EXPECT_THAT(clash.error().text, HasSubstr("mapped for recorded content"));
   }
   EXPECT_OK(zones.map(a, base, 10 * kMiB));
-  for (const auto& [address, bytes] : std::vector<std::pair<uint64_t, uint64_t>>{
-           {base + 20 * kMiB, 0}, {base + 20 * kMiB, kMiB}, {base + 21 * kMiB, 2 * kMiB}, {base - 2 * kMiB, 4 * kMiB},
-           {base + kGiB - 2 * kMiB, 4 * kMiB}, {base + 20 * kMiB, UINT64_MAX - 2 * kMiB + 1}, {base + kGiB, 2 * kMiB}}) {
+  for (const auto& [address, bytes] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{base + 20 * kMiB, 0},
+                                                  {base + 20 * kMiB, kMiB},
+                                                  {base + 21 * kMiB, 2 * kMiB},
+                                                  {base - 2 * kMiB, 4 * kMiB},
+                                                  {base + kGiB - 2 * kMiB, 4 * kMiB},
+                                                  {base + 20 * kMiB, UINT64_MAX - 2 * kMiB + 1},
+                                                  {base + kGiB, 2 * kMiB}}) {
     EXPECT_EQ(zones.map(a, address, bytes).error().kind, ErrorKind::invalid) << hex(address) << " " << bytes;
   }
   EXPECT_EQ(alloc(a, 1), base + 16 * kMiB);  // behind everything

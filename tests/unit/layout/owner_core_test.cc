@@ -29,7 +29,9 @@ TEST(CoreOwner, FromFirstCallToClosedZones) {
   config.build = "test build";
   config.sm_target = 90;
   config.bind = bind;
-  config.driver_symbol = [](const char* symbol) -> void* { return std::strcmp(symbol, "cuMemFree_v2") == 0 ? &driver : nullptr; };
+  config.driver_symbol = [](const char* symbol) -> void* {
+    return std::strcmp(symbol, "cuMemFree_v2") == 0 ? &driver : nullptr;
+  };
   const foundry_abi* abi = make_owner(config);
   ASSERT_NE(abi, nullptr);
   EXPECT_EQ(make_owner(OwnerConfig{}), abi);
@@ -68,7 +70,8 @@ TEST(CoreOwner, FromFirstCallToClosedZones) {
   abi->seal(0);
 
   // The driver may come later, a wrong environment may be put right.
-  EXPECT_EQ(abi->zone_open(0, "weights", FOUNDRY_ZONE_REBUILT, 0, 0, &slot, &error), 1 + static_cast<int>(ErrorKind::unsupported));
+  EXPECT_EQ(abi->zone_open(0, "weights", FOUNDRY_ZONE_REBUILT, 0, 0, &slot, &error),
+            1 + static_cast<int>(ErrorKind::unsupported));
   EXPECT_STREQ(error.text, "no CUDA driver");
   driver_there = true;
   setenv("FOUNDRY_BASE", "nonsense", 1);

@@ -71,9 +71,11 @@ TEST_F(ZonesTest, WrongFreesSayWhatIsKnown) {
     return freed.error().text;
   };
   EXPECT_THAT(text(0x1234), HasSubstr("0x1234 lies in no zone; Foundry did not allocate it"));
-  EXPECT_THAT(text(x + 4096), HasSubstr(foundry::hex(kDefaultBase + 4096) + " lies 4096 bytes into allocation 1 (3.00 MiB, thread"));
+  EXPECT_THAT(text(x + 4096),
+              HasSubstr(foundry::hex(kDefaultBase + 4096) + " lies 4096 bytes into allocation 1 (3.00 MiB, thread"));
   EXPECT_THAT(text(x + 4096), HasSubstr("of zone 'weights' on device 0, live"));
-  EXPECT_THAT(text(x + kGiB), HasSubstr("where nothing was allocated; the allocation before it is 1, 3.00 MiB at " + foundry::hex(kDefaultBase)));
+  EXPECT_THAT(text(x + kGiB), HasSubstr("where nothing was allocated; the allocation before it is 1, 3.00 MiB at " +
+                                        foundry::hex(kDefaultBase)));
   EXPECT_OK(zones.free(x));
   EXPECT_THAT(text(x), HasSubstr("freed at step 2 by thread"));
   EXPECT_THAT(text(x), HasSubstr("unmapped since"));
@@ -221,7 +223,8 @@ TEST_F(ZonesTest, PinnedRangesSurviveTheirFree) {
   EXPECT_TRUE(driver.accessible(y, 0));
   EXPECT_OK(zones.pin(y, 2 * kMiB, false));
   EXPECT_FALSE(driver.accessible(y, 0));
-  EXPECT_THAT(zones.pin(z, 1, true).error().text, HasSubstr("unmapped since; no mapped allocation there could be pinned"));
+  EXPECT_THAT(zones.pin(z, 1, true).error().text,
+              HasSubstr("unmapped since; no mapped allocation there could be pinned"));
   const uint64_t w = alloc(a, 2 * kMiB);
   EXPECT_THAT(zones.pin(w, 1, false).error().text, HasSubstr("is pinned"));
   EXPECT_EQ(zones.pin(0x1234, 1, true).error().kind, ErrorKind::invalid);

@@ -42,7 +42,8 @@ TEST_F(ZonesTest, ThreadsGetAddressesOfTheirOwn) {
           zones.capture_delta(1);
           zones.capture_delta(-1);
         }
-        if (random() % 16 == 0) static_cast<void>(zones.release_quarantine(FOUNDRY_NO_ZONE));  // refused during captures
+        if (random() % 16 == 0)
+          static_cast<void>(zones.release_quarantine(FOUNDRY_NO_ZONE));  // refused during captures
         if (random() % 8 == 0 && !mine.empty()) {
           if (!zones.pin(mine[0], 1, true).ok() || !zones.pin(mine[0], 1, false).ok()) ++failures;
         }

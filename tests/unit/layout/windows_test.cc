@@ -95,15 +95,20 @@ TEST(Occupant, IsTheFirstOverlappingLine) {
       "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
   EXPECT_EQ(occupant(maps, 0x100000200000, 0x1000), "");
   EXPECT_EQ(occupant(maps, 0x100000100000, 0x1000), "100000000000-100000200000 rw-p 00000000 00:00 0");
-  EXPECT_EQ(occupant(maps, 0x13fffffff000, 0x10000), "140000000000-140000001000 r-xp 00000000 08:01 12   /usr/lib/intruder.so");
+  EXPECT_EQ(occupant(maps, 0x13fffffff000, 0x10000),
+            "140000000000-140000001000 r-xp 00000000 08:01 12   /usr/lib/intruder.so");
   EXPECT_EQ(occupant(maps, 0x13fffffff000, 0x1000), "");
   EXPECT_EQ(occupant("", 0x1000, 0x1000), "");
 }
 
 TEST_F(ZonesTest, ArchivedWindowsAreChecked) {
-  for (const auto& [base, size] : std::vector<std::pair<uint64_t, uint64_t>>{
-           {0x100000000001, kGiB}, {0x550000000000, kGiB}, {0x540000000000, uint64_t{2} << 40}, {0x100000000000, UINT64_MAX},
-           {0x100000000000, UINT64_MAX - 4 * kMiB}, {UINT64_MAX - 2 * kMiB + 1, kGiB}, {0, uint64_t{5} << 40}}) {
+  for (const auto& [base, size] : std::vector<std::pair<uint64_t, uint64_t>>{{0x100000000001, kGiB},
+                                                                             {0x550000000000, kGiB},
+                                                                             {0x540000000000, uint64_t{2} << 40},
+                                                                             {0x100000000000, UINT64_MAX},
+                                                                             {0x100000000000, UINT64_MAX - 4 * kMiB},
+                                                                             {UINT64_MAX - 2 * kMiB + 1, kGiB},
+                                                                             {0, uint64_t{5} << 40}}) {
     const auto slot = zones.open(0, "weights", FOUNDRY_ZONE_REBUILT, base, size);
     ASSERT_FALSE(slot.ok()) << hex(base) << " " << size;
     EXPECT_EQ(slot.error().kind, ErrorKind::invalid);

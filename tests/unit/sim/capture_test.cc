@@ -171,7 +171,8 @@ TEST_F(CaptureTest, ModesOfCaptureAndThread) {
 }
 
 TEST_F(CaptureTest, LegacyStreamAndBlockingStreams) {
-  EXPECT_EQ(SIM(cuStreamBeginCapture_v2)(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(SIM(cuStreamBeginCapture_v2)(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CUstream blocking;
   OK(SIM(cuStreamCreate)(&blocking, CU_STREAM_DEFAULT));
   OK(SIM(cuStreamBeginCapture_v2)(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));

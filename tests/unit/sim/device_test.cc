@@ -136,7 +136,8 @@ TEST_F(Contexts, AChildHasNoDriver) {
   if (child == 0) {
     CUdeviceptr at;
     const char* text = nullptr;
-    bool refused = SIM(cuMemAlloc_v2)(&at, 16) == CUDA_ERROR_NOT_INITIALIZED && SIM(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED;
+    bool refused =
+        SIM(cuMemAlloc_v2)(&at, 16) == CUDA_ERROR_NOT_INITIALIZED && SIM(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED;
     bool named = SIM(cuGetErrorName)(CUDA_ERROR_NOT_INITIALIZED, &text) == CUDA_SUCCESS;
     _exit(refused && named ? 0 : 1);
   }

@@ -167,7 +167,8 @@ TEST_F(GraphTest, AttributesOneByOne) {
   EXPECT_EQ(v.priority, -2);
   EXPECT_EQ(SIM(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(SIM(cuGraphKernelNodeGetAttribute)(node, static_cast<CUlaunchAttributeID>(99), &v), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(SIM(cuGraphKernelNodeGetAttribute)(node, static_cast<CUlaunchAttributeID>(99), &v),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_TRUE(logged("no attribute 99"));
   v.priority = -6;
   EXPECT_EQ(SIM(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &v), CUDA_ERROR_INVALID_VALUE);
@@ -199,7 +200,8 @@ TEST_F(GraphTest, EdgesWithData) {
   data[0].type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
   CUgraphNode from[] = {a, b}, to_nodes[] = {b, c};
   OK(SIM(cuGraphAddDependencies_v2)(graph, from, to_nodes, data, 2));
-  EXPECT_EQ(SIM(cuGraphAddDependencies_v2)(graph, from, to_nodes, data, 1), CUDA_ERROR_INVALID_VALUE) << "there already";
+  EXPECT_EQ(SIM(cuGraphAddDependencies_v2)(graph, from, to_nodes, data, 1), CUDA_ERROR_INVALID_VALUE)
+      << "there already";
   CUgraphNode f[4], t[4];
   CUgraphEdgeData d[4];
   std::size_t n = 4;

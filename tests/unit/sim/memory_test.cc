@@ -76,7 +76,8 @@ TEST_F(Memory, MappingRules) {
   CUmemGenericAllocationHandle handle = create(kGranule);
   EXPECT_EQ(SIM(cuMemMap)(at + 4096, kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(SIM(cuMemMap)(at, 2 * kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(SIM(cuMemMap)(at + 2 * kGranule, kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE) << "no reservation there";
+  EXPECT_EQ(SIM(cuMemMap)(at + 2 * kGranule, kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE)
+      << "no reservation there";
   OK(SIM(cuMemMap)(at, kGranule, 0, handle, 0));
   EXPECT_EQ(SIM(cuMemMap)(at, kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(SIM(cuMemsetD8_v2)(at, 1, 16), CUDA_ERROR_INVALID_VALUE) << "no access yet";
@@ -140,7 +141,8 @@ TEST_F(Memory, HandleOfAnAddress) {
 }
 
 TEST_F(Memory, ShareableHandles) {
-  CUmemGenericAllocationHandle plain = create(kGranule), shared = create(kGranule, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUmemGenericAllocationHandle plain = create(kGranule),
+                               shared = create(kGranule, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   int file = -1;
   EXPECT_EQ(SIM(cuMemExportToShareableHandle)(&file, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
             CUDA_ERROR_INVALID_VALUE);

@@ -102,13 +102,14 @@ TEST_F(Streams, PerThreadSpellingsUseAnotherDefaultStream) {
 TEST_F(Streams, HostFunctionsRunInOrderAndMayNotCallTheDriver) {
   static std::atomic<int> result{-1};
   OK(delay(stream, 10000));
-  OK(SIM(cuLaunchHostFunc)(stream,
-                           [](void* seen) {
-                             CUdeviceptr at;
-                             *static_cast<int*>(seen) = 1;
-                             result = SIM(cuMemAlloc_v2)(&at, 16);
-                           },
-                           new int(0)));
+  OK(SIM(cuLaunchHostFunc)(
+      stream,
+      [](void* seen) {
+        CUdeviceptr at;
+        *static_cast<int*>(seen) = 1;
+        result = SIM(cuMemAlloc_v2)(&at, 16);
+      },
+      new int(0)));
   OK(SIM(cuStreamSynchronize)(stream));
   EXPECT_EQ(result, CUDA_ERROR_NOT_PERMITTED);
 }

@@ -146,7 +146,8 @@ TEST_F(Faults, DelaysDelay) {
 }
 
 TEST_F(Faults, NonsenseIsRefused) {
-  for (const char* spec : {"cuNoSuchThing:1:2", "cuMemAlloc:0:2", "cuMemAlloc:1", "cuMemAlloc:1:CUDA_ERROR_X", "alloc>x"}) {
+  for (const char* spec :
+       {"cuNoSuchThing:1:2", "cuMemAlloc:0:2", "cuMemAlloc:1", "cuMemAlloc:1:CUDA_ERROR_X", "alloc>x"}) {
     EXPECT_EQ(SIM(foundry_sim_set_faults)(spec), -1) << spec;
   }
   EXPECT_EQ(SIM(foundry_sim_set_traps)("edge-data,other"), -1);

@@ -42,9 +42,10 @@ TEST(Container, TakesHighestMachineCodeOfTheMajorVersionUpToTheDevice) {
 }
 
 TEST(Container, PrefersMachineCodeAndFallsBackToTheNewestPtx) {
-  const std::vector<TestEntry> entries = {
-      {kEntryPtx, 70, text("ptx70")}, {kEntryPtx, 80, text("ptx80")}, {kEntryPtx, 100, text("ptx100")},
-      {kEntryElf, 80, text("elf80")}};
+  const std::vector<TestEntry> entries = {{kEntryPtx, 70, text("ptx70")},
+                                          {kEntryPtx, 80, text("ptx80")},
+                                          {kEntryPtx, 100, text("ptx100")},
+                                          {kEntryElf, 80, text("elf80")}};
   EXPECT_EQ(choice_of(entries, 80), text("elf80"));
   EXPECT_EQ(choice_of(entries, 90), text("ptx80"));
   EXPECT_EQ(choice_of(entries, 75), text("ptx70"));

@@ -40,9 +40,9 @@ TEST_F(ImageTest, LoadsEveryContainer) {
   const void* objects[] = {assorted_.data(), nullptr};
   const Wrapper v2{.version = 2, .data = assorted_.data(), .objects = objects};
   const Wrapper v2_elf{.version = 2, .data = bare_.data(), .objects = objects};
-  for (const void* data : {static_cast<const void*>(assorted_.data()), static_cast<const void*>(bare_.data()),
-                           static_cast<const void*>(&v1), static_cast<const void*>(&v2),
-                           static_cast<const void*>(&v2_elf)}) {
+  for (const void* data :
+       {static_cast<const void*>(assorted_.data()), static_cast<const void*>(bare_.data()),
+        static_cast<const void*>(&v1), static_cast<const void*>(&v2), static_cast<const void*>(&v2_elf)}) {
     const auto attempt = load(data, 80);
     ASSERT_NE(attempt.image, nullptr) << attempt.text;
     EXPECT_EQ(attempt.code, CUDA_SUCCESS);

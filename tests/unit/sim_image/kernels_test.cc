@@ -88,9 +88,10 @@ TEST_F(Kernels, SplitAttentionEqualsUnsplitAndAPlainSoftmax) {
   const std::vector<int> table = {5, 1, 7, 2, 0, 3, 6, 4}, lengths = {14, 5};
   std::vector<float> unsplit(kBatch * kQ * kDim), split(kBatch * kQ * kDim);
   std::vector<float> partial_out(kSplits * kBatch * kQ * kRounded), partial_lse(kSplits * kBatch * kQ);
-  AttentionParams p{q.data(), keys.data(), values.data(), table.data(), lengths.data(), unsplit.data(), nullptr, nullptr,
-                    kBatch,   kQ,          kKv,           kDim,         kRounded,       kQ * kDim,      kPage,   kPages,
-                    1,        kPage,       0.5f,          true};
+  AttentionParams p{
+      q.data(), keys.data(), values.data(), table.data(), lengths.data(), unsplit.data(), nullptr, nullptr,
+      kBatch,   kQ,          kKv,           kDim,         kRounded,       kQ * kDim,      kPage,   kPages,
+      1,        kPage,       0.5f,          true};
   run(*decode_.image, "_ZN4mini9attentionILb0EEEvNS_15AttentionParamsE", launch_of(1, 1, kBatch * kKv), p);
   p.out = split.data();
   p.partial_out = partial_out.data();

@@ -24,7 +24,7 @@ void grouped_gemv(const SimLaunch& launch, float* y, const float* const* table, 
 
 // Padding after `kind` and after `rows`, pointers in between.
 struct ScaleArgs {
-  char kind;          // 's': y = scale * y, 'b': y = scale * y + bias
+  char kind;  // 's': y = scale * y, 'b': y = scale * y + bias
   float* y;
   short rows;
   const float* bias;  // [width]

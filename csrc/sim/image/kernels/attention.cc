@@ -12,8 +12,8 @@ using foundry::sim::SimLaunch;
 
 // Passed by value: pointers, and padding after the last field.
 struct AttentionParams {
-  const float* q;       // rows of q_stride floats
-  const float* keys;    // [slot][kv_heads][head_dim]
+  const float* q;     // rows of q_stride floats
+  const float* keys;  // [slot][kv_heads][head_dim]
   const float* values;
   const int* block_table;  // [batch][max_blocks]
   const int* lengths;      // [batch]; 0 is padding
@@ -103,8 +103,8 @@ constexpr std::uint32_t kRegisters = FOUNDRY_SIM_ARCH >= 90 ? 128 : 96;
 }  // namespace
 }  // namespace mini
 
-FOUNDRY_SIM_KERNEL(_ZN4mini9attentionILb0EEEvNS_15AttentionParamsE, mini::attention<false>, .max_threads_per_block = 128,
-                   .registers = mini::kRegisters);
+FOUNDRY_SIM_KERNEL(_ZN4mini9attentionILb0EEEvNS_15AttentionParamsE, mini::attention<false>,
+                   .max_threads_per_block = 128, .registers = mini::kRegisters);
 FOUNDRY_SIM_KERNEL(_ZN4mini9attentionILb1EEEvNS_15AttentionParamsE, mini::attention<true>, .max_threads_per_block = 128,
                    .registers = mini::kRegisters);
 FOUNDRY_SIM_KERNEL(_ZN4mini17attention_combineENS_15AttentionParamsE, mini::attention_combine, .registers = 40);

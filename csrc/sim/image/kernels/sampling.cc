@@ -8,8 +8,8 @@ namespace {
 
 using foundry::sim::SimLaunch;
 
-// The state that an engine passes by value. Outside a capture it holds seed and offset; in a captured launch it points to
-// the words that are written before every replay, and `offset_in_graph` tells the launches of one graph apart.
+// The state that an engine passes by value. Outside a capture it holds seed and offset; in a captured launch it points
+// to the words that are written before every replay, and `offset_in_graph` tells the launches of one graph apart.
 struct PhiloxState {
   union {
     std::uint64_t value;
@@ -30,10 +30,9 @@ struct Philox {
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t a = std::uint64_t{0xd2511f53} * word[0];
       const std::uint64_t b = std::uint64_t{0xcd9e8d57} * word[2];
-      const std::uint32_t next[4] = {static_cast<std::uint32_t>(b >> 32) ^ word[1] ^ key[0],
-                                     static_cast<std::uint32_t>(b),
-                                     static_cast<std::uint32_t>(a >> 32) ^ word[3] ^ key[1],
-                                     static_cast<std::uint32_t>(a)};
+      const std::uint32_t next[4] = {
+          static_cast<std::uint32_t>(b >> 32) ^ word[1] ^ key[0], static_cast<std::uint32_t>(b),
+          static_cast<std::uint32_t>(a >> 32) ^ word[3] ^ key[1], static_cast<std::uint32_t>(a)};
       std::memcpy(word, next, sizeof word);
       key[0] += 0x9e3779b9;
       key[1] += 0xbb67ae85;
