@@ -96,6 +96,7 @@ class Session:
         self._anchors = Anchors()
         self._exports = Exports()
         self._backend: Backend | None = None
+        self._ended = False
         self.report = Report(self._path, self._mode, "off")
 
     # ---- inside the block
@@ -164,6 +165,56 @@ class Session:
             self._golden.add(name)
         return self._entered().graph(name, function, warmup)
 
+    # ---- captures that the program makes itself
+
+    def graph_pool(self) -> Any:
+        """The memory pool for captures by the program's own code, e.g. `torch.cuda.graph(graph, pool=s.graph_pool())`.
+
+        On SAVE that of Foundry's zone for graphs, else one of the framework's own.
+        """
+        return self._entered().graph_pool()
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """To be held around every capture by the program's own code, in every mode.
+
+        Meanwhile no phase is current and memory of zones is not given back; on SAVE libraries' workspaces that the
+        graph uses are private to it. On LOAD this finishes the session: everything must be registered before.
+        """
+        return self._entered().capturing()
+
+    def adopt(self, name: str, graph: Any, outputs: Any, golden: bool = False) -> Graph:
+        """A graph that the program captured: to be called when its capture has ended, before it is replayed.
+
+        graph: the framework's object, e.g. a `torch.cuda.CUDAGraph(keep_graph=True)` or a
+            `foundry.torch.kept_graph.KeptGraph`. It stays the program's, to instantiate and to replay. SAVE replays it
+            once, and again at the end of the session where it has doubts or golden runs to record.
+        outputs: tensors that the graph writes and the program reads, in any nesting of tuples, lists and dicts. Only
+            their addresses are kept: the program may let them go.
+
+        SAVE: what cannot be saved is left out, as with `graph`. Otherwise nothing is recorded. Raises FoundryError if
+        the name was used before.
+        """
+        if golden or self._all_golden:
+            self._golden.add(name)
+        return self._entered().adopt(name, graph, outputs)
+
+    def restored(self, name: str) -> Graph | None:
+        """On LOAD the graph of that name, ready to be replayed; None if the program has to capture it.
+
+        On LOAD this finishes the session: everything must be registered before. With on_mismatch="fail" it raises
+        FoundryError instead of returning None for a graph that the archive has.
+
+            graph = s.restored(name)
+            if graph is None:
+                graph = KeptGraph()
+                with s.capturing(), torch.cuda.graph(graph, pool=s.graph_pool()):
+                    outputs = forward()
+                graph = s.adopt(name, graph, outputs)
+        """
+        return self._entered().restored(name)
+
+    # ---- the end
+
     def finish(self) -> None:
         """LOAD: compares and re-seats now, not at the end of the block; the first replay does so too.
 
@@ -179,6 +230,20 @@ class Session:
         return self.report
 
     # ---- the block
+
+    def begin(self) -> Session:
+        """Enters the session where a `with` block cannot be: in one function, to `end` in another, of any thread."""
+        return self.__enter__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends a session that `begin` entered; `error` is what the program's start failed with.
+
+        SAVE publishes, LOAD finishes, unless there is an error. Raises what the end of a block raises. A second call
+        does nothing.
+        """
+        self._entered()
+        if not self._ended:
+            self.__exit__(None if error is None else type(error), error, None)
 
     def __enter__(self) -> Session:
         if self._backend is not None:
@@ -202,6 +267,7 @@ class Session:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         backend = self._entered()
+        self._ended = True
         try:
             if problem is None:
                 backend.finish()

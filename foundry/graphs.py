@@ -51,10 +51,10 @@ class Graph:
         assert self._launch is not None  # _decide raised, or chose one of the two below
         return self._launch
 
-    def become_native(self, native: NativeGraph) -> None:
-        """The graph was captured in this process."""
+    def become_native(self, native: NativeGraph, outputs: Any = None) -> None:
+        """The graph was captured in this process; `outputs` if `native` does not know them."""
         self._native = native
-        self._outputs, self._make_outputs = native.outputs, None
+        self._outputs, self._make_outputs = native.outputs if outputs is None else outputs, None
         self.source, self._launch, self._decide = "native", native.replay, None
 
     def become_restored(self, launch: Callable[[], None], outputs: Callable[[], Any]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -131,12 +131,58 @@ class LoadBackend:
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """A handle; the function is kept and only called if the graph has to be captured natively."""
         with self._lock:
-            if name in self._requested:
-                raise wrong_state(f"the graph {name!r} was asked for already: every graph needs a name of its own")
+            self._check_name(name)
             graph = Graph(name, self._decide)
             self._requested[name] = graph, (function, warmup)
             if self._finished:
                 self._capture_missing([name])
+            return graph
+
+    def _check_name(self, name: str) -> None:
+        if name in self._requested:
+            raise wrong_state(f"the graph {name!r} was asked for already: every graph needs a name of its own")
+
+    # ---- captures that the program makes itself
+
+    def graph_pool(self) -> Any:
+        """The framework's own: what is captured here is captured natively."""
+        return self._runtime.graph_pool(None)
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """The program captures what cannot be restored. Its mode of capture may forbid what restore threads do."""
+        self.finish()
+        if not self._native:
+            for graph in self._graphs.values():
+                with suppress(_core.FoundryError):
+                    self._loader.wait(graph.index)
+        with self._phases.suspended(), self._runtime.capturing(None), self._report.step("native capture"):
+            yield
+
+    def adopt(self, name: str, graph: Any, outputs: Any) -> Graph:
+        """A graph that the program captured natively."""
+        with self._lock:
+            self._check_name(name)
+            adopted = Graph(name)
+            adopted.become_native(self._runtime.captured(graph), outputs)
+            self._requested[name] = adopted, (_dropped, 0)
+            self._report.fell_back.setdefault(name, "the program captured it")
+            return adopted
+
+    def restored(self, name: str) -> Graph | None:
+        """Finishes, and waits for the graph: what is returned can be replayed."""
+        self.finish()
+        with self._lock:
+            if name in self._requested:
+                known = self._requested[name][0]
+                return known if known.source == "restored" else None
+            graph = Graph(name)
+            reason = self._reason_not_to_restore(name) or self._restore(graph, self._graphs[name])
+            if reason:
+                if not self._native:
+                    log.warning("graph %s is not restored: %s", name, reason)
+                self._report.fell_back[name] = reason
+                return None
             return graph
 
     # ---- the end of the start
@@ -253,12 +299,17 @@ class LoadBackend:
     def _capture_missing(self, names: Sequence[str]) -> None:
         for name in names:
             graph, (function, warmup) = self._requested[name]
-            if not self._native and name in self._graphs:
+            reason = self._reason_not_to_restore(name)
+            if not reason:
                 continue
-            reason = self._report.reason if self._native else self._refused.get(name, "the archive does not have it")
             if not self._native:
                 log.warning("graph %s is captured natively: %s", name, reason)
             self._capture(graph, function, warmup, reason)
+
+    def _reason_not_to_restore(self, name: str) -> str:
+        if self._native:
+            return self._report.reason or "the session ended before it was restored"
+        return "" if name in self._graphs else self._refused.get(name, "the archive does not have it")
 
     def _capture(self, graph: Graph, function: Callable[[], Any], warmup: int, reason: str) -> None:
         with self._phases.suspended(), self._report.step("native capture"):
@@ -278,27 +329,32 @@ class LoadBackend:
             if self._native:
                 self._capture(graph, function, warmup, self._report.reason)
                 return
-            entry = self._graphs[graph.name]
-            try:
-                with self._report.step("wait"):
-                    self._loader.wait(entry.index)
-            except _core.FoundryError as problem:
-                if self._fail:
-                    raise
-                log.warning("graph %s is captured natively: %s", graph.name, problem)
-                for names in (self._report.restored, self._report.unused):
-                    if graph.name in names:
-                        names.remove(graph.name)
-                self._capture(graph, function, warmup, str(problem))
-                return
-            graph.become_restored(
-                self._launcher(entry),
-                partial(self._outputs.make, entry.outputs, f"graph {graph.name!r}"),
-            )
-            self._requested[graph.name] = graph, (_dropped, 0)
-            if graph.name not in self._report.restored:
-                self._report.restored.append(graph.name)
-                self._report.unused.remove(graph.name)
+            reason = self._restore(graph, self._graphs[graph.name])
+            if reason:
+                log.warning("graph %s is captured natively: %s", graph.name, reason)
+                self._capture(graph, function, warmup, reason)
+
+    def _restore(self, graph: Graph, entry: _core.ArchiveGraph) -> str:
+        """Waits for the graph. Returns why it cannot be restored, "" if it was."""
+        try:
+            with self._report.step("wait"):
+                self._loader.wait(entry.index)
+        except _core.FoundryError as problem:
+            if self._fail:
+                raise
+            for names in (self._report.restored, self._report.unused):
+                if graph.name in names:
+                    names.remove(graph.name)
+            return str(problem)
+        graph.become_restored(
+            self._launcher(entry),
+            partial(self._outputs.make, entry.outputs, f"graph {graph.name!r}"),
+        )
+        self._requested[graph.name] = graph, (_dropped, 0)
+        if graph.name not in self._report.restored:
+            self._report.restored.append(graph.name)
+            self._report.unused.remove(graph.name)
+        return ""
 
     def _launcher(self, entry: _core.ArchiveGraph) -> Callable[[], None]:
         index, stream, increment = entry.index, self._runtime.current_stream, entry.generator_increment

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from foundry.capturing import announced
 from foundry.graphs import Graph
 
 if TYPE_CHECKING:
@@ -34,6 +35,18 @@ class Backend(Protocol):
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """The graph of that name."""
+
+    def graph_pool(self) -> Any:
+        """The framework's memory pool for captures that the program makes itself."""
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """Around such a capture."""
+
+    def adopt(self, name: str, graph: Any, outputs: Any) -> Graph:
+        """The graph that the program captured, as the framework's object."""
+
+    def restored(self, name: str) -> Graph | None:
+        """The graph of that name if it comes from an archive."""
 
     def finish(self) -> None:
         """The session's block ended well."""
@@ -76,6 +89,25 @@ class NativeBackend:
         graph.become_native(capture(self._runtime(), function, warmup))
         self._report.native.append(name)
         return graph
+
+    def graph_pool(self) -> Any:
+        """The framework's own."""
+        return self._runtime().graph_pool(None)
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """Zones of earlier sessions may be there."""
+        return announced()
+
+    def adopt(self, name: str, graph: Any, outputs: Any) -> Graph:
+        """The program has captured it; it replays it, too."""
+        adopted = Graph(name)
+        adopted.become_native(self._runtime().captured(graph), outputs)
+        self._report.native.append(name)
+        return adopted
+
+    def restored(self, name: str) -> Graph | None:
+        """There is no archive."""
+        return None
 
     def finish(self) -> None:
         """Nothing to do."""

@@ -35,8 +35,14 @@ class Encoded:
         self._leaves: list[list[Any]] = []
         self._tree = self._node(value, "outputs", 0)
 
+    def release(self) -> list[Any]:
+        """The tensors, which are not kept any longer: a graph's memory may be used again when its outputs go."""
+        tensors, self.tensors = self.tensors, []
+        self._index.clear()
+        return tensors
+
     def dumps(self, numbers: Sequence[int]) -> str:
-        """The tree as text, with numbers[i] as the index of tensors[i]."""
+        """The tree as text, with numbers[i] as the index of the tensor that was tensors[i]."""
         positions = [leaf[1] for leaf in self._leaves]
         try:
             for leaf, position in zip(self._leaves, positions, strict=True):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -89,6 +90,17 @@ class Runtime(Protocol):
     def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> NativeGraph:
         """Warms up, then captures `function`; graph-private memory comes from the zone, or from the framework's own
         pool where graphs_slot is None (native fallback)."""
+
+    def graph_pool(self, graphs_slot: int | None) -> Any:
+        """The pool that `capture` uses, for a program that captures with the framework's own means."""
+
+    def capturing(self, graphs_slot: int | None) -> AbstractContextManager[None]:
+        """What `capture` does around its own capture, for one that the program makes itself with that pool."""
+
+    def captured(self, graph: Any) -> NativeGraph:
+        """For a graph that the program captured: `graph` is the framework's object, its CUgraph must still be there.
+
+        The result need not know what the graph outputs."""
 
     def draw(self, increment: int) -> tuple[int, int]:
         """Seed and offset of the default generator now; then advances its offset by `increment`."""

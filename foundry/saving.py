@@ -57,7 +57,7 @@ class SaveBackend:
         self._keep_going = keep_going
         self._phases = PhaseStack(runtime)
         self._slots: dict[str, tuple[int, str]] = {}
-        self._recorded: list[tuple[int, outputs.Encoded]] = []
+        self._recorded: list[tuple[int, outputs.Encoded, list[_core.Tensor]]] = []
         self._native: dict[int, NativeGraph] = {}
         self._names: set[str] = set()
         self._over = False
@@ -133,9 +133,7 @@ class SaveBackend:
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int) -> Graph:
         """Captures, snapshots, instantiates. A graph that cannot be saved is native all the same."""
-        if name in self._names:
-            raise wrong_state(f"the graph {name!r} was captured already: every graph needs a name of its own")
-        self._names.add(name)
+        self._take_name(name)
         graph = Graph(name)
         with self._phases.suspended():
             slot = None if self._over else self._graphs_slot
@@ -143,16 +141,47 @@ class SaveBackend:
                 native = self._runtime.capture(function, warmup, slot)
             if not self._over:
                 with self._report.step("snapshot"), self._one_graph(name):
-                    self._snapshot(name, native)
+                    self._snapshot(name, native, native.outputs)
             with self._report.step("instantiate"):
                 native.instantiate()
         graph.become_native(native)
         return graph
 
-    def _snapshot(self, name: str, native: NativeGraph) -> None:
-        encoded = outputs.Encoded(native.outputs, self._runtime.is_tensor)
-        for tensor in encoded.tensors:
-            described = self._runtime.describe(tensor)
+    def _take_name(self, name: str) -> None:
+        if name in self._names:
+            raise wrong_state(f"the graph {name!r} was captured already: every graph needs a name of its own")
+        self._names.add(name)
+
+    def graph_pool(self) -> Any:
+        """That of the graphs zone."""
+        return self._runtime.graph_pool(None if self._over else self._graphs_slot)
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Suspends phases, as for a capture of Foundry's own."""
+        slot = None if self._over else self._graphs_slot
+        with self._phases.suspended(), self._runtime.capturing(slot), self._report.step("capture"):
+            yield
+
+    def adopt(self, name: str, graph: Any, outputs: Any) -> Graph:
+        """Snapshots. The program keeps the graph and its outputs, for as long as it likes."""
+        self._take_name(name)
+        native = self._runtime.captured(graph)
+        if not self._over:
+            with self._phases.suspended(), self._report.step("snapshot"), self._one_graph(name):
+                self._snapshot(name, native, outputs)
+        adopted = Graph(name)
+        adopted.become_native(native, outputs)
+        return adopted
+
+    def restored(self, name: str) -> Graph | None:
+        """Nothing comes from an archive."""
+        return None
+
+    def _snapshot(self, name: str, native: NativeGraph, returned: Any) -> None:
+        encoded = outputs.Encoded(returned, self._runtime.is_tensor)
+        tensors = [_as(self._runtime.describe(tensor), output=True) for tensor in encoded.release()]
+        for described in tensors:
             if described.nbytes and _core.in_zone(described.address) is None:
                 raise unsupported(
                     f"an output at {described.address:#x} is memory that Foundry did not see allocated: create it "
@@ -162,7 +191,7 @@ class SaveBackend:
         index = self._saver.add_graph(native.raw(), name)
         if use is not None:
             self._saver.set_generator(index, use.increment, use.seed, use.offset)
-        self._recorded.append((index, encoded))
+        self._recorded.append((index, encoded, tensors))
         self._native[index] = native
 
     @contextmanager
@@ -197,8 +226,8 @@ class SaveBackend:
                 self._saver.add_tensor(self._describe(anchor))
             for name, tensor in self._exports:
                 self._saver.add_tensor(_as(self._runtime.describe(tensor), name=name, export=True))
-            for index, encoded in self._recorded:
-                numbers = [self._add_output(tensor) for tensor in encoded.tensors]
+            for index, encoded, tensors in self._recorded:
+                numbers = [self._saver.add_tensor(tensor) for tensor in tensors]
                 self._saver.set_outputs(index, encoded.dumps(numbers), numbers)
             self._saver.set_blocks(self._runtime.blocks())
         replays = Replays(self._saver, self._runtime)
@@ -243,9 +272,6 @@ class SaveBackend:
                 report.warnings.append(
                     f"golden runs overwrote {size(lost)} of mutable tensors, too much to be kept meanwhile: they hold zeros"
                 )
-
-    def _add_output(self, tensor: Any) -> int:
-        return self._saver.add_tensor(_as(self._runtime.describe(tensor), output=True))
 
     def _manifest(self, saved: _core.SaveReport, staging: str) -> archive_json.Manifest:
         report = self._report

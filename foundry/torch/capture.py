@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from foundry.capturing import announced
+from foundry.errors import unsupported
 from foundry.runtime import GeneratorUse
 
 if TYPE_CHECKING:
@@ -31,8 +32,14 @@ class TorchGraph:
         self._ready = not kept
 
     def raw(self) -> int:
-        """The CUgraph, as long as this object lives."""
-        return int(self._graph.raw_cuda_graph())
+        """The CUgraph, as long as this object lives. Raises FoundryError(kind="unsupported") if PyTorch let it go."""
+        try:
+            return int(self._graph.raw_cuda_graph())
+        except RuntimeError as problem:
+            raise unsupported(
+                f"PyTorch has no CUgraph of it ({str(problem).splitlines()[0]}): capture it with "
+                "torch.cuda.CUDAGraph(keep_graph=True) or foundry.torch.kept_graph.KeptGraph"
+            ) from None
 
     def instantiate(self) -> None:
         """Makes it replayable; does nothing the second time."""
@@ -45,6 +52,7 @@ class TorchGraph:
 
         Nothing tells beforehand whether and by how much. The generator is left as it was.
         """
+        self.raw()  # there are no replays of a graph that cannot be saved
         self.instantiate()
         generator = torch.cuda.default_generators[self._device]
         seed, offset = int(generator.initial_seed()), int(generator.get_offset())
@@ -72,25 +80,36 @@ class Capturer:
     def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> TorchGraph:
         """Warms up, then captures into the zone, or into a pool of PyTorch's own if there is no zone."""
         self._warm_up(function, warmup)
-        if graphs_slot is not None:
-            pool = self._pools().graphs(graphs_slot)
-        else:
-            self._native_pool = self._native_pool or torch.cuda.graph_pool_handle()
-            pool = self._native_pool
         kept = graphs_slot is not None
         graph = torch.cuda.CUDAGraph(keep_graph=True) if kept else torch.cuda.CUDAGraph()
+        pool = self.pool(graphs_slot)
+        # thread_local: background restore threads may call the driver while this one captures.
+        with (
+            self.around(graphs_slot),
+            torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"),
+        ):
+            outputs = function()
+        return TorchGraph(graph, outputs, self._device, kept)
+
+    def pool(self, graphs_slot: int | None) -> Any:
+        """The id of the zone's pool, or of one of PyTorch's own."""
+        if graphs_slot is not None:
+            return self._pools().graphs(graphs_slot)
+        self._native_pool = self._native_pool or torch.cuda.graph_pool_handle()
+        return self._native_pool
+
+    @contextmanager
+    def around(self, graphs_slot: int | None) -> Iterator[None]:
+        """Around a capture that allocates from that pool."""
         # A native capture is PyTorch's business alone: graphs that others captured may use the workspaces of today.
-        with _private_workspaces() if kept else nullcontext(), announced():
+        with _private_workspaces() if graphs_slot is not None else nullcontext(), announced():
             try:
-                # thread_local: background restore threads may call the driver while this one captures.
-                with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
-                    outputs = function()
+                yield
             except BaseException:
                 # A capture that failed may have left its routing behind, and the pool would be refused ever after.
                 with suppress(RuntimeError):
-                    torch._C._cuda_endAllocateToPool(self._device, pool)
+                    torch._C._cuda_endAllocateToPool(self._device, self.pool(graphs_slot))
                 raise
-        return TorchGraph(graph, outputs, self._device, kept)
 
     def _warm_up(self, function: Callable[[], Any], times: int) -> None:
         if times <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -121,10 +122,25 @@ class TorchRuntime:
 
     def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> TorchGraph:
         """See capture.Capturer."""
+        return self._capturer().capture(function, warmup, graphs_slot)
+
+    def graph_pool(self, graphs_slot: int | None) -> Any:
+        """See capture.Capturer."""
+        return self._capturer().pool(graphs_slot)
+
+    def capturing(self, graphs_slot: int | None) -> AbstractContextManager[None]:
+        """See capture.Capturer."""
+        return self._capturer().around(graphs_slot)
+
+    def captured(self, graph: Any) -> TorchGraph:
+        """A torch.cuda.CUDAGraph that keeps its CUgraph."""
+        return TorchGraph(graph, None, self._index(), True)
+
+    def _capturer(self) -> Capturer:
         device = self._index()
         if device not in self._capturers:
             self._capturers[device] = Capturer(device, self._pools)
-        return self._capturers[device].capture(function, warmup, graphs_slot)
+        return self._capturers[device]
 
     def draw(self, increment: int) -> tuple[int, int]:
         """Seed and offset of the device's default generator; then advances it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from foundry.capturing import announced
@@ -12,6 +13,7 @@ from foundry.recipes.mini_engine.graphs import CapturedGraph, capture
 
 if TYPE_CHECKING:
     from foundry._core import Tensor
+    from foundry.recipes.mini_engine.allocator import PoolId
     from foundry.recipes.mini_engine.device import Device
 
 
@@ -47,7 +49,7 @@ class MiniRuntime:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._active: tuple[int, int] | None = None
-        self._graph_pools: dict[int | None, int] = {}
+        self._graph_pools: dict[int | None, PoolId] = {}
         self._capture_stream = 0
 
     def device(self) -> int:
@@ -142,12 +144,26 @@ class MiniRuntime:
             function()
         if self._capture_stream == 0:
             self._capture_stream = self._device.driver.stream()
+        with self.capturing(graphs_slot):
+            return capture(self._device, function, self.graph_pool(graphs_slot), self._capture_stream)
+
+    def graph_pool(self, graphs_slot: int | None) -> PoolId:
+        """Shared by all graphs of the zone, or by all native ones."""
         pool = self._graph_pools.get(graphs_slot)
         if pool is None:
             source = None if graphs_slot is None else ZoneSegments(graphs_slot)
             pool = self._graph_pools[graphs_slot] = self._device.allocator.create_pool(source)
-        with announced():
-            return capture(self._device, function, pool, self._capture_stream)
+        return pool
+
+    def capturing(self, graphs_slot: int | None) -> AbstractContextManager[None]:
+        """The engine has no workspaces of libraries."""
+        return announced()
+
+    def captured(self, graph: Any) -> CapturedGraph:
+        """What `graphs.capture` returned."""
+        if not isinstance(graph, CapturedGraph):
+            raise unsupported(f"a {type(graph).__name__} is no graph of the mini engine")
+        return graph
 
     def draw(self, increment: int) -> tuple[int, int]:
         """Seed and offset of the generator; then advances it."""

@@ -392,6 +392,7 @@ class Loader:
 
     def wait(self, graph: int) -> None:
         assert not self.closed
+        process.waited.add(graph)
         name = self.archive.graphs[graph].name
         if name in process.broken:
             raise fail("driver", f"graph {name} cannot be instantiated: CUDA_ERROR_INVALID_VALUE")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fake_core as core
@@ -191,12 +192,28 @@ class Framework:
         ]
 
     def capture(self, function: Callable[[], Any], warmup: int, graphs_slot: int | None) -> FakeGraph:
-        assert self.zone is None, "a phase is active in a capture"
         for _ in range(warmup):
             function()
+        return self.capture_into(graphs_slot, function)
+
+    def graph_pool(self, graphs_slot: int | None) -> int | None:
+        return graphs_slot
+
+    @contextmanager
+    def capturing(self, graphs_slot: int | None) -> Iterator[None]:
+        self.log.append(f"capturing into {graphs_slot}")
+        yield
+        self.log.append("captured")
+
+    def captured(self, graph: FakeGraph) -> FakeGraph:
+        return graph
+
+    def capture_into(self, pool: int | None, function: Callable[[], Any]) -> FakeGraph:
+        """The framework's own means, which a program may use by itself."""
+        assert self.zone is None, "a phase is active in a capture"
         if not self.words:
             self.words = [self.alloc(8), self.alloc(8)]
-        self.zone, self.recording, self.in_graph = graphs_slot, [], 0
+        self.zone, self.recording, self.in_graph = pool, [], 0
         try:
             result = function()
             program = self.recording

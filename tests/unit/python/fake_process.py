@@ -81,6 +81,7 @@ class Process:
         self.doubts: dict[str, int] = {}  # graphs that SAVE has doubts about -> freed memory
         self.golden: dict[str, list[str]] = {}  # graph -> outputs of its golden replays
         self.open_loaders: list[Any] = []
+        self.waited: set[int] = set()  # graphs of the archive that were waited for
         self.pins = 0
         self.calls: list[str] = []
 
