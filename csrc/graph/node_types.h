@@ -24,8 +24,8 @@ enum class NodeHandling : uint32_t {
   X(EVENT_RECORD, "event record", restored, "")                                                                   \
   X(EXT_SEMAS_SIGNAL, "external semaphore signal", refused, "signal external semaphores outside the capture")     \
   X(EXT_SEMAS_WAIT, "external semaphore wait", refused, "wait for external semaphores outside the capture")       \
-  X(MEM_ALLOC, "memory allocation", refused, "allocate through the framework's memory pool of the capture")       \
-  X(MEM_FREE, "memory free", refused, "allocate through the framework's memory pool of the capture")              \
+  X(MEM_ALLOC, "memory allocation", refused, "allocate with cuMemAllocAsync while the stream captures")           \
+  X(MEM_FREE, "memory free", refused, "allocate with cuMemAllocAsync while the stream captures")                  \
   X(BATCH_MEM_OP, "batch memory operation", refused, "leave stream memory operations out of the capture")         \
   X(CONDITIONAL, "conditional", refused, "decide on the host which graph to replay")
 

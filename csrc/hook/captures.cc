@@ -59,6 +59,13 @@ bool stream_captures(const Row& row, CUstream stream) noexcept {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool capture_is_active(const Row& row, CUstream stream) noexcept {
+  const driver::Driver* table = driver_table();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return table != nullptr && table->cuStreamIsCapturing(named(row, stream), &status) == CUDA_SUCCESS &&
+         status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
 BeginningCapture::BeginningCapture(const Row& row, CUstream stream) noexcept : stream_(named(row, stream)) {
   if (!working()) return;
   contained("noting a stream capture", [&] {

@@ -8,6 +8,8 @@ namespace foundry::hook {
 
 // Whether the stream captures now, or that cannot be said. The row tells what the null stream means.
 bool stream_captures(const Row& row, CUstream stream) noexcept;
+// Whether it is certain that the stream captures, and that the capture is valid so far.
+bool capture_is_active(const Row& row, CUstream stream) noexcept;
 
 // Around cuStreamBeginCapture: frees are put off before the capture begins, and no longer if it did not begin.
 class BeginningCapture {

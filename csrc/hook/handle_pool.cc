@@ -1,6 +1,6 @@
 // Stream-ordered allocations. The driver gives them addresses of its choosing, so on SAVE they are served like plain
-// ones (memory that is usable at once is in order on every stream), except while the stream captures: then they become
-// nodes of the graph. What stays with a pool is journaled without a zone, for the audit to name.
+// ones (memory that is usable at once is in order on every stream), and while the stream captures from the zone of
+// graph-private memory. What stays with a pool is journaled without a zone, for the audit to name.
 #include "csrc/hook/handlers.h"
 
 #include <mutex>
@@ -58,19 +58,25 @@ CUresult noted_alloc(const Row& row, CUresult result, const CUdeviceptr* out, si
   return result;
 }
 
+bool in_graph(const Row& row, CUdeviceptr* out, size_t bytes, CUstream stream) {
+  return capture_is_active(row, stream) && place_in_graph(row, out, bytes, stream_word(stream));
+}
+
 }  // namespace
 
 CUresult mem_alloc_async(const Row& row, PFN_cuMemAllocAsync_v11020 next, CUdeviceptr* out, size_t bytes,
                          CUstream stream) {
   const auto allocate = [&] { return noted_alloc(row, next(out, bytes, stream), out, bytes, stream); };
-  if (!may_place() || stream_captures(row, stream)) return allocate();
+  if (!may_place()) return allocate();
+  if (stream_captures(row, stream)) return in_graph(row, out, bytes, stream) ? CUDA_SUCCESS : allocate();
   return place_or(row, out, bytes, stream_word(stream), allocate);
 }
 
 CUresult mem_alloc_from_pool(const Row& row, PFN_cuMemAllocFromPoolAsync_v11020 next, CUdeviceptr* out, size_t bytes,
                              CUmemoryPool pool, CUstream stream) {
   const auto allocate = [&] { return noted_alloc(row, next(out, bytes, pool, stream), out, bytes, stream); };
-  if (!may_place() || stream_captures(row, stream) || !can_stand_in(pool)) return allocate();
+  if (!may_place() || !can_stand_in(pool)) return allocate();
+  if (stream_captures(row, stream)) return in_graph(row, out, bytes, stream) ? CUDA_SUCCESS : allocate();
   return place_or(row, out, bytes, stream_word(stream), allocate);
 }
 

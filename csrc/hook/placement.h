@@ -35,7 +35,12 @@ CUresult place_or(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t strea
   return result;
 }
 
-// Frees an address that lies in a zone; nullopt: it lies in none.
+// Serves memory that a capture allocates from the zone of graph-private memory, for the process's life: a node of the
+// graph would get an address of the driver's choosing, in every process another one. False: let the driver make a node.
+bool place_in_graph(const Row& row, CUdeviceptr* out, size_t bytes, uint64_t stream) noexcept;
+
+// Frees an address that lies in a zone; nullopt: it lies in none. What place_in_graph gave out stays: the graph has it
+// again at its next replay.
 std::optional<CUresult> free_in_zone(const Row& row, CUdeviceptr address, uint64_t stream) noexcept;
 
 }  // namespace foundry::hook

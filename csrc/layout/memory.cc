@@ -70,7 +70,8 @@ Result<Place> place_small(const driver::Driver& driver, Zone& zone, const AllocR
 }
 
 Result<Place> place(const driver::Driver& driver, Zone& zone, const AllocRequest& request) {
-  if (zone.kind == FOUNDRY_ZONE_AMBIENT && request.bytes < kSmallLimit && request.alignment <= zone.pages.granularity) {
+  const bool shares = zone.kind == FOUNDRY_ZONE_AMBIENT || request.shares_pages;
+  if (shares && request.bytes < kSmallLimit && request.alignment <= zone.pages.granularity) {
     return place_small(driver, zone, request);
   }
   const std::optional<uint64_t> bytes = round_up(request.bytes, zone.pages.granularity);

@@ -46,6 +46,7 @@ struct AllocRequest {
   uint64_t alignment = 0;  // power of two; 0: default
   uint64_t stream = 0;
   const char* entry_point = "zone_alloc";  // static string, for the journal
+  bool shares_pages = false;               // small ones may share pages, as all of the ambient zone do
 };
 
 struct FreeRequest {

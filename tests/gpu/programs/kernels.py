@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,22 @@ def with_triton(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def through_async_scratch(x: torch.Tensor) -> torch.Tensor:
+    """By way of memory that the capture itself allocates and frees in stream order."""
+    cuda, stream = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    y, size, scratch = torch.empty_like(x), ctypes.c_size_t(x.nbytes), ctypes.c_uint64()
+
+    def call(name: str, *arguments: object) -> None:
+        code = getattr(cuda, name)(*arguments, stream)
+        assert code == 0, f"{name}: {code}"
+
+    call("cuMemAllocAsync", ctypes.byref(scratch), size)
+    call("cuMemcpyDtoDAsync_v2", scratch, ctypes.c_uint64(x.data_ptr()), size)
+    call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(y.data_ptr()), scratch, size)
+    call("cuMemFreeAsync", scratch)
+    return y * 2
+
+
 def cases(t: dict[str, torch.Tensor]) -> dict[str, Callable[[], Any]]:
     """Functions by name; LOAD never calls them."""
     side = torch.cuda.Stream(priority=-1)
@@ -105,6 +122,7 @@ def cases(t: dict[str, torch.Tensor]) -> dict[str, Callable[[], Any]]:
         ),
         "two streams": two_streams,
         "memset": memset,
+        "async scratch": lambda: through_async_scratch(t["big"]),
     }
 
 

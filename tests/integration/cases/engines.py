@@ -124,16 +124,62 @@ class HostFunction(Altered):
 
 
 class AsyncScratch(Altered):
-    """Scratch by cuMemAllocAsync and cuMemFreeAsync inside a captured forward, used between the two."""
+    """Logits take a way through scratch that comes and goes by cuMemAllocAsync and cuMemFreeAsync in the capture."""
 
     def altered(self, name: str, function: Forward) -> StepOutputs:
         outputs = function()
-        at, stream = ctypes.c_uint64(), HANDLE(self.device.stream)
-        must("cuMemAllocAsync", ctypes.byref(at), ctypes.c_size_t(4096), stream)
+        at, stream = self.allocate(name, 4096), HANDLE(self.device.stream)
         scratch = self.device.adopt(at.value, (8,), "float32", 32)
-        self.kernels.launch("add", (1, 1, 1), 128, scratch, outputs.logits, 8)
-        must("cuMemFreeAsync", at, stream)
+        logits, size = ctypes.c_uint64(outputs.logits.address), ctypes.c_size_t(32)
+        must("cuMemcpyDtoDAsync_v2", at, logits, size, stream)
+        must("cuMemsetD8Async", logits, 0, size, stream)
+        self.kernels.launch("add", (1, 1, 1), 128, outputs.logits, scratch, 8)
+        self.free(name, at)
         return outputs
+
+    def allocate(self, name: str, nbytes: int) -> ctypes.c_uint64:
+        """Scratch for one forward."""
+        at = ctypes.c_uint64()
+        must("cuMemAllocAsync", ctypes.byref(at), ctypes.c_size_t(nbytes), HANDLE(self.device.stream))
+        return at
+
+    def free(self, name: str, at: ctypes.c_uint64) -> None:
+        """The forward is done with it."""
+        must("cuMemFreeAsync", at, HANDLE(self.device.stream))
+
+
+class AsyncScratchFreedElsewhere(AsyncScratch):
+    """decode/8 allocates in its capture and does not free; decode/4 uses that memory and frees it in its own."""
+
+    ALTERED = ("decode/8", "decode/4")
+    shared: ctypes.c_uint64
+
+    def allocate(self, name: str, nbytes: int) -> ctypes.c_uint64:
+        if name == "decode/4" and self.capturing:
+            return self.shared
+        at = super().allocate(name, nbytes)
+        if self.capturing:
+            self.shared = at
+        return at
+
+    def free(self, name: str, at: ctypes.c_uint64) -> None:
+        if name == "decode/4" or not self.capturing:
+            super().free(name, at)
+
+
+class AsyncScratchFreedOutside(AsyncScratch):
+    """Allocated in the capture, freed by the program after it."""
+
+    def free(self, name: str, at: ctypes.c_uint64) -> None:
+        if self.capturing:
+            self.kept = at
+        else:
+            super().free(name, at)
+
+    def before_serving(self) -> None:
+        """What a program does with memory that a graph left behind."""
+        if hasattr(self, "kept"):
+            super().free("decode/8", self.kept)
 
 
 class Grafted(StoryEngine):

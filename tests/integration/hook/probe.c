@@ -39,6 +39,11 @@ __attribute__((visibility("default"))) int probe_set_ambient(int device, uint32_
   foundry_error error;
   return probe_abi()->set_ambient(device, slot, &error);
 }
+__attribute__((visibility("default"))) uint32_t probe_open(int device, const char* name, uint32_t kind) {
+  foundry_error error;
+  uint32_t slot = FOUNDRY_NO_ZONE;
+  return probe_abi()->zone_open(device, name, kind, 0, 0, &slot, &error) == 0 ? slot : FOUNDRY_NO_ZONE;
+}
 __attribute__((visibility("default"))) void probe_seal(int sealed) { probe_abi()->seal(sealed); }
 __attribute__((visibility("default"))) int probe_release(void) {
   foundry_error error;

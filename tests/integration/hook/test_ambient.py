@@ -174,6 +174,101 @@ answer({"during": during, "new": inside(new), "pooled": inside(pooled.value), "e
     assert got["after"] == [False, RELEASED]
 
 
+IN_CAPTURES = (
+    CAPTURE
+    + """
+def pooled(size, base="cuMemAllocAsync", *more):
+    out = ctypes.c_uint64()
+    return cuda.call(base, ctypes.byref(out), ctypes.c_size_t(size), *more, stream), out.value
+def free(address):
+    return cuda.call("cuMemFreeAsync", ctypes.c_uint64(address), stream)
+def types():
+    count = ctypes.c_size_t()
+    cuda.checked("cuGraphGetNodes", graph, None, ctypes.byref(count))
+    nodes, kind = (ctypes.c_void_p * count.value)(), ctypes.c_int()
+    cuda.checked("cuGraphGetNodes", graph, nodes, ctypes.byref(count))
+    found = []
+    for node in nodes:
+        cuda.checked("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
+        found.append(kind.value)
+    return found
+"""
+)
+
+
+def test_memory_that_captures_allocate_lies_in_the_graphs_zone(hook: Path, probe: Path, sim: Path) -> None:
+    """No nodes: the addresses are Foundry's, and stay the graph's whoever frees them, and however often."""
+    got = ambient(
+        IN_CAPTURES
+        + """
+slot = probe.library.probe_open(0, b"graphs", 3)
+pool = ctypes.c_void_p()
+cuda.checked("cuDeviceGetDefaultMemPool", ctypes.byref(pool), 0)
+assert begin() == 0
+made = [pooled(4096), pooled(100), pooled(3 * MIB, "cuMemAllocFromPoolAsync", pool)]
+cuda.checked("cuMemsetD8Async", ctypes.c_uint64(made[0][1]), 7, ctypes.c_size_t(4096), stream)
+frees = [free(made[0][1])]
+assert end() == 0
+kinds = types()
+frees += [free(made[1][1]), cuda.free(made[2][1]), cuda.free(made[2][1] + 512)]
+executable = ctypes.c_void_p()
+cuda.checked("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_uint64(0))
+for _ in range(2):
+    cuda.checked("cuGraphLaunch", executable, stream)
+cuda.checked("cuStreamSynchronize", stream)
+byte = (ctypes.c_ubyte * 2)()
+cuda.checked("cuMemcpyDtoH", byte, ctypes.c_uint64(made[0][1] + 4094), ctypes.c_size_t(2), symbol="cuMemcpyDtoH_v2")
+released = probe.library.probe_release()
+answer({"made": made, "frees": frees, "kinds": kinds, "zone": zone("graphs"), "byte": list(byte), "released": released,
+        "events": [e for e in probe.state()["events"] if e["slot"] == slot]})
+""",
+        hook,
+        probe,
+        sim,
+    )
+    (first, small), (second, tiny), (third, large) = got["made"]
+    assert first == second == third == 0
+    assert got["kinds"] == [2]  # a memset, and nothing that allocates or frees
+    assert got["frees"] == [0, 0, 0, INVALID_VALUE]
+    assert {(r["address"], r["bytes"], r["state"]) for r in got["zone"]["ranges"]} == {
+        (small, 4096, LIVE), (tiny, 100, LIVE), (large, 3 * MIB, LIVE)
+    }  # fmt: skip
+    assert got["zone"]["mapped"] == 2 * MIB + 4 * MIB  # small ones share pages
+    assert got["byte"] == [7, 7] and got["released"] == 0
+    assert [e["entry_point"] for e in got["events"]] == [
+        "cuMemAllocAsync",
+        "cuMemAllocAsync",
+        "cuMemAllocFromPoolAsync",
+    ]
+
+
+@pytest.mark.parametrize("what", ["no zone", "sealed", "not routed", "no memory"])
+def test_captures_allocate_nodes_where_there_is_no_zone_for_them(what: str, hook: Path, probe: Path, sim: Path) -> None:
+    """As without the hook; SAVE refuses such a graph by name."""
+    got = ambient(
+        IN_CAPTURES
+        + f"""
+what = {what!r}
+if what != "no zone":
+    probe.library.probe_open(0, b"graphs", 3)
+if what == "sealed":
+    probe.library.probe_seal(1)
+if what == "not routed":
+    probe.library.probe_set_ambient(0, 0xffffffff)
+assert begin() == 0
+result, made = pooled(3 << 30 if what == "no memory" else 4096)
+freed = free(made)
+assert end() == 0
+answer([result, inside(made), freed, types()])
+""",
+        hook,
+        probe,
+        sim,
+        FOUNDRY_SIM_MEMORY="2g",
+    )
+    assert got == [0, False, 0, [10, 11]]
+
+
 def test_captures_that_do_not_begin_or_break_off(hook: Path, probe: Path, sim: Path) -> None:
     got = ambient(
         CAPTURE
