@@ -165,6 +165,18 @@ class Session:
             self._golden.add(name)
         return self._entered().graph(name, function, warmup)
 
+    def in_phase(self, tensor: Any) -> bool:
+        """Whether the memory of `tensor` was allocated in a phase that LOAD runs too, so that it can be registered."""
+        backend = self._entered()
+        if self.report.outcome not in ("saving", "loading") or not self.runtime.is_tensor(tensor):
+            return False
+        return backend.in_phase(tensor)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The framework."""
+        return self._runtime()
+
     # ---- captures that the program makes itself
 
     def graph_pool(self) -> Any:
@@ -214,6 +226,11 @@ class Session:
         return self._entered().restored(name)
 
     # ---- the end
+
+    @property
+    def notes(self) -> dict[str, str | int | float | bool]:
+        """A table for the program's own facts: what SAVE puts in comes back on LOAD (a measured memory size, say)."""
+        return self.report.notes
 
     def finish(self) -> None:
         """LOAD: compares and re-seats now, not at the end of the block; the first replay does so too.
@@ -360,6 +377,7 @@ class Session:
         from foundry.loading import LoadBackend
 
         assert decision.manifest is not None  # it was compared
+        self.report.notes = dict(decision.manifest.notes)
         self.report.warnings += _core.archive_warnings(decision.path)
         backend = LoadBackend(
             decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail, self._verify

@@ -33,7 +33,8 @@ class GraphEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of foundry.json. `inventory`: relative name, bytes, identity hash of every other file."""
+    """The content of foundry.json. `inventory`: relative name, bytes, identity hash of every other file. `notes`: what
+    the program wants to know again on LOAD."""
 
     format_version: int
     library_version: str
@@ -41,6 +42,7 @@ class Manifest:
     inventory: Sequence[tuple[str, int, str]]
     graphs: Sequence[GraphEntry]
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: Mapping[str, Value] = field(default_factory=dict)
 
     def dumps(self) -> str:
         """The text of foundry.json."""
@@ -58,6 +60,7 @@ class Manifest:
             "fingerprint": fingerprint,
             "graphs": graphs,
             "left_out": {name: list(sentences) for name, sentences in self.left_out.items()},
+            "notes": dict(self.notes),
             "inventory": [{"name": name, "bytes": nbytes, "hash": digest} for name, nbytes, digest in self.inventory],
         }
         return json.dumps(document, indent=1) + "\n"
@@ -100,6 +103,7 @@ def loads(text: str, where: str) -> Manifest:
         inventory=reader.each(document, "inventory", MAX_FILES, reader.file),
         graphs=reader.each(document, "graphs", MAX_GRAPHS, reader.graph),
         left_out=reader.sentences(reader.get(document, "left_out", dict, MAX_GRAPHS)),
+        notes=reader.notes(document.get("notes", {})),
     )
 
 
@@ -152,6 +156,14 @@ class _Reader:
         if not isinstance(entry, dict) or entry.get("rule") not in list(RULES):
             self.fail(f"the fingerprint field {name!r} has no known rule")
         return entry["rule"]
+
+    def notes(self, entries: Any) -> dict[str, Value]:
+        if not isinstance(entries, dict) or len(entries) > MAX_FIELDS:
+            self.fail("the notes are no table, or too many")
+        for name, value in entries.items():
+            if not isinstance(value, (str, int, float, bool)):
+                self.fail(f"the note {name!r} is no text, number or truth value")
+        return entries
 
     def sentences(self, entries: dict[str, Any]) -> dict[str, list[str]]:
         for name, value in entries.items():

@@ -114,6 +114,15 @@ class LoadBackend:
     def registered(self, anchor: Anchor) -> None:
         """Compared when the session finishes."""
 
+    def in_phase(self, tensor: Any) -> bool:
+        """Whether it lies in a rebuilt zone."""
+        try:
+            described = self._runtime.describe(tensor)
+        except _core.FoundryError:
+            return False  # not plain device memory
+        slot = _core.in_zone(described.address) if described.nbytes else None
+        return any(slot == known and self._kinds[name] == "rebuilt" for name, known in self._slots.items())
+
     def exporting(self, name: str, tensor: Any) -> None:
         """Only what SAVE did not export gets here: it is the program's own."""
 

@@ -24,6 +24,9 @@ class Backend(Protocol):
     def registered(self, anchor: Anchor) -> None:
         """Checks an anchor tensor when it is registered."""
 
+    def in_phase(self, tensor: Any) -> bool:
+        """Whether a tensor lies in a rebuilt zone."""
+
     def exporting(self, name: str, tensor: Any) -> None:
         """Checks a tensor when it is exported."""
 
@@ -71,6 +74,10 @@ class NativeBackend:
 
     def registered(self, anchor: Anchor) -> None:
         """Nothing to do."""
+
+    def in_phase(self, tensor: Any) -> bool:
+        """There are no zones."""
+        return False
 
     def exporting(self, name: str, tensor: Any) -> None:
         """Nothing to do."""

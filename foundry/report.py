@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
-from foundry.fingerprint import Mismatch, mismatch_table
+from foundry.fingerprint import Mismatch, Value, mismatch_table
 from foundry.text import count, size, some, table
 
 
@@ -63,6 +63,7 @@ class Report:
     divergence: str = ""  # the first allocation that differs from SAVE, where both sides kept a journal
     extra_anchors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notes: dict[str, Value] = field(default_factory=dict)  # what the program wants to know again on LOAD
     nodes: int = 0
     images: int = 0
     mapped_bytes: int = 0

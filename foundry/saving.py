@@ -101,6 +101,15 @@ class SaveBackend:
             )
         return _as(tensor, name=anchor.name, constant=not anchor.mutable, mutable=anchor.mutable)
 
+    def in_phase(self, tensor: Any) -> bool:
+        """Whether it lies in a rebuilt zone."""
+        try:
+            described = self._runtime.describe(tensor)
+        except _core.FoundryError:
+            return False  # not plain device memory
+        slot = _core.in_zone(described.address) if described.nbytes else None
+        return slot is not None and self._is_rebuilt(slot)
+
     def exporting(self, name: str, tensor: Any) -> None:
         """An export must lie in a zone: raises FoundryError otherwise."""
         described = self._runtime.describe(tensor)
@@ -292,6 +301,7 @@ class SaveBackend:
             _core.describe_files(staging),
             [archive_json.GraphEntry(g.name, g.nodes, g.edges, g.nodes_by_type) for g in published],
             report.left_out,
+            dict(report.notes),
         )
 
     def wait(self) -> None:

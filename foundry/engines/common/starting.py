@@ -1,0 +1,199 @@
+"""One engine's start in one process: a session that begins in one seam of the engine and ends in another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import foundry
+from foundry.engines.common.tensors import Walker
+
+if TYPE_CHECKING:
+    from foundry.graphs import Graph
+    from foundry.report import Report
+
+log = logging.getLogger("foundry")
+
+State = Literal["native", "save", "load"]
+
+
+class EngineStart:
+    """What the adapters of an engine call. Whatever goes wrong ends in native serving with one clear line, unless the
+    user asked for SAVE or for on_mismatch="fail": then it is raised.
+
+    say: prints one line in the engine's own log. wanted: module names whose objects hold the engine's state.
+    """
+
+    def __init__(self, say: Callable[[str], None], wanted: Callable[[str], bool]) -> None:
+        self._say = say
+        self._wanted = wanted
+        self._session: foundry.Session | None = None
+        self._known: set[int] = set()
+        self._names: set[str] = set()
+
+    # ---- what is going on
+
+    @property
+    def state(self) -> State:
+        """What this process does: "native" too after a session that could not go on."""
+        if self._session is None:
+            return "native"
+        outcome = self._session.report.outcome
+        if outcome == "saving":
+            return "save"
+        return "load" if outcome in ("loading", "restored") else "native"
+
+    def loads(self) -> bool:
+        """Whether restored graphs are used, as it stands now."""
+        return self.state == "load"
+
+    @property
+    def report(self) -> Report | None:
+        """The session's account."""
+        return self._session.report if self._session else None
+
+    @property
+    def notes(self) -> dict[str, str | int | float | bool]:
+        """The engine's own facts in the archive."""
+        return self._session.notes if self._session else {}
+
+    # ---- the start
+
+    def begin(self, fingerprint: Mapping[str, object]) -> None:
+        """Decides between SAVE, LOAD and native. A CUDA device must be chosen."""
+        session = foundry.session(fingerprint=fingerprint)
+        with self._guarded("begin"):
+            session.__enter__()
+            self._session = session
+            if self.state == "native":
+                session.__exit__(None, None, None)
+        if self.state == "native":
+            report = session.report
+            self._say(str(report) if report.mismatches else f"serving natively: {report.reason or 'Foundry is off'}")
+        else:
+            verb = "saving to" if self.state == "save" else "restoring from"
+            self._say(f"{verb} {session.report.archive}")
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Around code of the engine that allocates the same on SAVE and on LOAD."""
+        if self._session is None or self.state == "native":
+            return nullcontext()
+        return self._session.phase(name)
+
+    def register_module(self, name: str, module: Any) -> None:
+        """Parameters and buffers of a model."""
+        if self._session is None or self.state == "native":
+            return
+        with self._guarded("register"):
+            for child, tensor, constant in self._session.runtime.named_tensors(module):
+                self._register(f"{name}.{child}", tensor, mutable=not constant)
+
+    def register_reachable(self, name: str, root: Any) -> None:
+        """Every other device tensor in a phase that `root` reaches: buffers that the engine writes between replays."""
+        if self._session is None or self.state == "native":
+            return
+        with self._guarded("register"):
+            for path, tensor in Walker(self._session.runtime.is_tensor, self._wanted).tensors(name, root):
+                self._register(path, tensor, mutable=True)
+
+    def _register(self, name: str, tensor: Any, mutable: bool) -> None:
+        assert self._session is not None
+        if id(tensor) in self._known or not self._session.in_phase(tensor):
+            return
+        # The session keeps what is registered, so ids stay unique; a name may come again when an attribute is replaced.
+        self._known.add(id(tensor))
+        unique, again = name, 1
+        while unique in self._names:
+            again += 1
+            unique = f"{name}#{again}"
+        self._names.add(unique)
+        self._session.register(unique, tensor, mutable=mutable)
+
+    # ---- graphs
+
+    def adopt(self, name: str, graph: Any, outputs: Any) -> None:
+        """SAVE: a graph that the engine has just captured."""
+        if self._session is not None and self.state == "save":
+            with self._guarded(f"graph {name}"):
+                self._session.adopt(name, graph, outputs)
+
+    def restored(self, name: str) -> Graph | None:
+        """LOAD: the graph of that name, or None if the engine has to capture it."""
+        if self._session is None or self.state != "load":
+            return None
+        with self._guarded(f"graph {name}"):
+            return self._session.restored(name)
+        return None
+
+    @contextmanager
+    def substituted(self, name: str = "CUDAGraph") -> Iterator[None]:
+        """SAVE: every `torch.cuda.CUDAGraph()` that the engine makes inside the block can be adopted."""
+        if self._session is None or self.state != "save":
+            yield
+            return
+        import torch
+
+        from foundry.engines.common.engine_graph import engine_graph
+
+        original = torch.cuda.CUDAGraph
+        torch.cuda.CUDAGraph = engine_graph(self._session)
+        try:
+            yield
+        finally:
+            torch.cuda.CUDAGraph = original
+
+    def export(self, name: str, tensor: Any) -> None:
+        """SAVE: a tensor that only a forward creates and that the engine needs later."""
+        if self._session is not None and self.state == "save":
+            with self._guarded(f"export {name}"):
+                self._session.export(name, tensor)
+
+    def exported(self, name: str) -> Any:
+        """LOAD: that tensor; None otherwise."""
+        if self._session is None or self.state != "load":
+            return None
+        with self._guarded(f"export {name}"):
+            return self._session.exported(name)
+        return None
+
+    def finish(self) -> None:
+        """LOAD: compares tensors now, so that `state` tells whether graphs are restored."""
+        if self._session is not None and self.state == "load":
+            with self._guarded("compare"):
+                self._session.finish()
+
+    def end(self) -> None:
+        """The start is over: SAVE publishes, LOAD is settled."""
+        session = self._session
+        if session is None:
+            return
+        with self._guarded("end"):
+            session.__exit__(None, None, None)
+        if session.report.outcome in ("saved", "restored", "failed"):
+            self._say(str(session.report))
+
+    def give_up(self, problem: BaseException) -> None:
+        """The engine's start failed, or Foundry's part in it."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__(type(problem), problem, problem.__traceback__)
+
+    @contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as problem:
+            self.give_up(problem)
+            if must_raise():
+                raise
+            log.debug("%s", what, exc_info=True)
+            self._say(f"serving natively: {what}: {problem}")
+
+
+def must_raise() -> bool:
+    """Whether the user wants an error rather than a native start."""
+    from foundry import modes
+
+    return modes.chosen_mode("auto") == "save" or modes.chosen_reaction(None) == "fail"

@@ -1,0 +1,61 @@
+"""vLLM's first model runner: full graphs in a CUDAGraphWrapper around the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from vllm.config import CUDAGraphMode
+from vllm.v1.worker import gpu_model_runner
+
+from foundry.engines.vllm import keys
+from foundry.engines.vllm.adapter import Adapter, nothing
+
+
+class AdapterV1(Adapter):
+    """Outputs are weak references: their ranges stay mapped as long as the archive's memory does."""
+
+    runner_class = gpu_model_runner.GPUModelRunner
+
+    def __init__(self, start: Any) -> None:
+        super().__init__(start)
+        self._lacking: set[tuple[Any, Any]] = set()
+
+    def restore(self, runner: Any) -> list[str]:
+        """Fills the wrapper of the model, and keeps the pieces."""
+        self._start.finish()
+        if self._start.state != "load":
+            return []
+        missing = []
+        for mode, descriptors in runner.cudagraph_dispatcher.get_capture_descs():
+            if mode == CUDAGraphMode.FULL:
+                lacking = []
+                for descriptor in descriptors:
+                    entry = self.entry(mode, descriptor)
+                    if entry is None:
+                        lacking.append(descriptor)
+                    else:
+                        runner.model.concrete_cudagraph_entries[descriptor] = entry
+            else:
+                lacking = self.restore_pieces(list(descriptors))
+            self._lacking |= {(mode, descriptor) for descriptor in lacking}
+            missing += [keys.name(mode, descriptor) for descriptor in lacking]
+        return missing
+
+    def skipped(self, runner: Any, missing: list[str]) -> Iterator[AbstractContextManager[Any]]:
+        """As for both. Workspaces stay open: no warm-up has grown them."""
+        yield from super().skipped(runner, missing)
+        if not missing:
+            # As after a capture: from now on one is a mistake that vLLM reports.
+            gpu_model_runner.set_cudagraph_capturing_enabled(False)
+            yield patch.object(runner, "_dummy_sampler_run", nothing)
+            return
+        original = runner._capture_cudagraphs
+
+        def capture(batch_descriptors: Any, cudagraph_runtime_mode: Any) -> None:
+            wanted = [d for d in batch_descriptors if (cudagraph_runtime_mode, d) in self._lacking]
+            original(batch_descriptors=wanted, cudagraph_runtime_mode=cudagraph_runtime_mode)
+
+        yield patch.object(runner, "_capture_cudagraphs", capture)

@@ -1,0 +1,119 @@
+"""vLLM's second model runner: full graphs in a table of its CudaGraphManager, outputs in one persistent tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from vllm.config import CUDAGraphMode
+from vllm.v1.worker import gpu_worker
+from vllm.v1.worker.gpu import model_runner
+
+from foundry.engines.vllm import keys
+from foundry.engines.vllm.adapter import Adapter, nothing
+
+# The model's outputs, made by the first full forward of the capture and asserted on by every replay.
+_HIDDEN = "vllm.hidden_states"
+_AUXILIARY = "vllm.aux_hidden_states"
+
+
+class _Adopting(dict[Any, Any]):
+    """CudaGraphManager.graphs on SAVE: what is put in has just been captured."""
+
+    def __init__(self, adapter: AdapterV2, manager: Any) -> None:
+        super().__init__(manager.graphs)
+        self._adapter = adapter
+        self._manager = manager
+
+    def __setitem__(self, descriptor: Any, graph: Any) -> None:
+        super().__setitem__(descriptor, graph)
+        self._adapter.captured(self._manager, descriptor, graph)
+
+
+class AdapterV2(Adapter):
+    """Graphs write into `hidden_states`, which SAVE exports and LOAD hands back."""
+
+    runner_class = model_runner.GPUModelRunner
+
+    @contextmanager
+    def saving(self, runner: Any) -> Iterator[None]:
+        """Around warm-up and capture."""
+        runner.cudagraph_manager.graphs = _Adopting(self, runner.cudagraph_manager)
+        with super().saving(runner):
+            yield
+
+    def captured(self, manager: Any, descriptor: Any, graph: Any) -> None:
+        """Called for every full graph after its capture."""
+        rows = descriptor.num_tokens
+        outputs = [manager.hidden_states, *manager.aux_hidden_states]
+        self._start.adopt(keys.name(descriptor.cg_mode, descriptor), graph, [tensor[:rows] for tensor in outputs])
+
+    def saved(self, runner: Any) -> None:
+        """Exports what replays leave their result in."""
+        super().saved(runner)
+        manager = runner.cudagraph_manager
+        manager.graphs = dict(manager.graphs)
+        if manager.hidden_states is not None:
+            self._start.export(_HIDDEN, manager.hidden_states)
+        for i, tensor in enumerate(manager.aux_hidden_states):
+            self._start.export(f"{_AUXILIARY}.{i}", tensor)
+
+    def restore(self, runner: Any) -> list[str]:
+        """Fills the manager's table."""
+        self._start.finish()
+        if self._start.state != "load":
+            return []
+        manager = runner.cudagraph_manager
+        wanted = {mode: list(descriptors) for mode, descriptors in manager._capture_descs.items()}
+        lacking: dict[Any, list[Any]] = {}
+        full = wanted.get(CUDAGraphMode.FULL, [])
+        if full and not self._hand_back_outputs(manager, max(d.num_tokens for d in full)):
+            lacking[CUDAGraphMode.FULL] = full
+            full = []
+        for descriptor in full:
+            graph = self._start.restored(keys.name(descriptor.cg_mode, descriptor))
+            if graph is None:
+                lacking.setdefault(CUDAGraphMode.FULL, []).append(descriptor)
+            else:
+                manager.graphs[descriptor] = graph
+        pieces = wanted.get(CUDAGraphMode.PIECEWISE, [])
+        if pieces:
+            lacking_pieces = set(self.restore_pieces([_wrapper_key(runner, d) for d in pieces]))
+            left = [d for d in pieces if _wrapper_key(runner, d) in lacking_pieces]
+            if left:
+                lacking[CUDAGraphMode.PIECEWISE] = left
+        manager.use_aux_hidden_state_outputs = runner.use_aux_hidden_state_outputs
+        # What is left is captured by the manager itself.
+        manager._capture_descs = lacking
+        manager._graphs_captured = True
+        return [keys.name(d.cg_mode, d) for descriptors in lacking.values() for d in descriptors]
+
+    def _hand_back_outputs(self, manager: Any, rows: int) -> bool:
+        hidden = self._start.exported(_HIDDEN)
+        # A graph that is captured here would write more rows than there are.
+        if hidden is None or hidden.shape[0] < rows:
+            return False
+        manager.hidden_states = hidden
+        manager.aux_hidden_states = []
+        while (auxiliary := self._start.exported(f"{_AUXILIARY}.{len(manager.aux_hidden_states)}")) is not None:
+            manager.aux_hidden_states.append(auxiliary)
+        return True
+
+    def skipped(self, runner: Any, missing: list[str]) -> Iterator[AbstractContextManager[Any]]:
+        """As for both, and the warm-up of sampling and mixed steps."""
+        yield from super().skipped(runner, missing)
+        if not missing:
+            yield patch.object(gpu_worker, "warmup_kernels", nothing)
+
+
+def _wrapper_key(runner: Any, descriptor: Any) -> Any:
+    """The key that a CUDAGraphWrapper sees when the manager captures a piecewise descriptor."""
+    from vllm.forward_context import BatchDescriptor
+
+    return BatchDescriptor(
+        num_tokens=descriptor.num_tokens,
+        has_lora=runner.lora_config is not None,
+        num_active_loras=descriptor.num_active_loras,
+    )

@@ -1,0 +1,70 @@
+"""Every place of vLLM that the plugin holds on to (releases 0.22 and later)."""
+
+from __future__ import annotations
+
+from foundry.engines.common.seams import Seam
+
+# Needed to get Foundry's worker chosen at all.
+LAUNCH: tuple[Seam, ...] = (
+    Seam("vllm.plugins", "load_general_plugins", "calls the plugin in every process", ()),
+    Seam("vllm.logger", "init_logger", "the engine's own log", ("name",)),
+    Seam("vllm.platforms.interface", "Platform.check_and_update_config", "chooses the worker", ("vllm_config",)),
+)
+
+_WORKER = "vllm.v1.worker.gpu_worker"
+_V1 = "vllm.v1.worker.gpu_model_runner"
+_V2 = "vllm.v1.worker.gpu.model_runner"
+_GRAPHS_V2 = "vllm.v1.worker.gpu.cudagraph_utils"
+_WRAPPER = "vllm.compilation.cuda_graph"
+
+WORKER: tuple[Seam, ...] = (
+    Seam(
+        _WORKER,
+        "Worker",
+        "is extended",
+        ("vllm_config", "local_rank", "rank", "distributed_init_method", "is_driver_worker"),
+    ),
+    Seam(_WORKER, "Worker.init_device", "constructs the model runner", ()),
+    Seam(_WORKER, "Worker.load_model", "weights", ()),
+    Seam(_WORKER, "Worker.determine_available_memory", "profiles; answered from the archive on LOAD", ()),
+    Seam(_WORKER, "Worker.initialize_from_config", "the KV cache", ("kv_cache_config",)),
+    Seam(_WORKER, "Worker.compile_or_warm_up_model", "warms up and captures", ()),
+    Seam(_WORKER, "kernel_warmup", "not run on LOAD", ("worker",)),
+    Seam("vllm.config", "VllmConfig.compute_hash", "fingerprint", ()),
+)
+
+V1: tuple[Seam, ...] = (
+    Seam(_V1, "GPUModelRunner", "its buffers are a phase", ("vllm_config", "device"), "v1"),
+    Seam(_V1, "GPUModelRunner.capture_model", "captures", (), "v1"),
+    Seam(
+        _V1,
+        "GPUModelRunner._capture_cudagraphs",
+        "is asked only for what the archive lacks",
+        ("batch_descriptors", "cudagraph_runtime_mode"),
+        "v1",
+    ),
+    Seam(_V1, "GPUModelRunner._dummy_run", "warms up; not run on LOAD", ("num_tokens",), "v1"),
+    Seam(_V1, "GPUModelRunner._dummy_sampler_run", "warms up; not run on LOAD", ("hidden_states",), "v1"),
+)
+
+V2: tuple[Seam, ...] = (
+    Seam(_V2, "GPUModelRunner", "its buffers are a phase", ("vllm_config", "device"), "v2"),
+    Seam(_V2, "GPUModelRunner.capture_model", "captures", (), "v2"),
+    Seam(_WORKER, "warmup_kernels", "not run on LOAD", ("model_runner",), "v2"),
+    Seam(_GRAPHS_V2, "ModelCudaGraphManager", "keeps graphs, and hidden states made by a forward", None, "v2"),
+    Seam(_GRAPHS_V2, "ModelCudaGraphManager.run_fullgraph", "replays", ("desc",), "v2"),
+    Seam(_GRAPHS_V2, "CudaGraphManager.capture", "captures what `_capture_descs` lists", ("create_forward_fn",), "v2"),
+    Seam(_GRAPHS_V2, "CudaGraphManager.needs_capture", "reads `_capture_descs`", (), "v2"),
+    Seam(_GRAPHS_V2, "BatchExecutionDescriptor", "key of a graph", None, "v2"),
+)
+
+WRAPPER: tuple[Seam, ...] = (
+    Seam(_WRAPPER, "CUDAGraphWrapper", "V1's full graphs, pieces of both", ("runnable", "vllm_config", "runtime_mode")),
+    Seam(_WRAPPER, "CUDAGraphWrapper.__call__", "captures", None),
+    Seam(_WRAPPER, "CUDAGraphEntry", "a graph and its output", None),
+    Seam("vllm.forward_context", "get_forward_context", "which descriptor is captured", ()),
+    Seam("vllm.forward_context", "BatchDescriptor", "key of a graph", None),
+)
+
+RUNNERS = {"v1": V1, "v2": V2}
+ALL: tuple[Seam, ...] = (*LAUNCH, *WORKER, *WRAPPER, *V1, *V2)

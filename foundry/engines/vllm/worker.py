@@ -1,0 +1,148 @@
+"""vLLM's worker, with a session around its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from vllm.v1.worker import gpu_worker
+
+from foundry.engines.common import seams as common
+from foundry.engines.common.starting import EngineStart
+from foundry.engines.vllm import seams, support
+from foundry.engines.vllm.adapter import Adapter
+from foundry.engines.vllm.fingerprint import fields
+from foundry.engines.vllm.plugin import say
+
+_KV_BYTES = "vllm.available_kv_cache_bytes"
+
+
+def holds_state(module: str) -> bool:
+    """Modules whose objects may hold device tensors that graphs use."""
+    return module.split(".")[0] in ("vllm", "torch.nn", "transformers_modules") or module.startswith("torch.nn.")
+
+
+class Worker(gpu_worker.Worker):  # type: ignore[misc]
+    """Runs vLLM's own code in phases; on LOAD restored graphs take the place of profiling, warm-up and capture."""
+
+    def init_device(self) -> None:
+        """Chooses the device and constructs the model runner, inside the first phase."""
+        self.foundry = EngineStart(say, holds_state)
+        self.foundry_adapter: Adapter | None = None
+        reason = self._refusal()
+        if reason:
+            say(f"serving natively: {reason}")
+            super().init_device()
+            return
+        runner = "v2" if self._uses_v2() else "v1"
+        adapter = _adapter(runner, self.foundry)
+        original = adapter.runner_class.__init__
+        start = self.foundry
+
+        def constructed(this: Any, vllm_config: Any, device: Any, *args: Any, **kwargs: Any) -> None:
+            start.begin(fields(vllm_config, runner))
+            with start.phase("runner"):
+                original(this, vllm_config, device, *args, **kwargs)
+            start.register_reachable("runner", this)
+
+        with patch.object(adapter.runner_class, "__init__", constructed):
+            super().init_device()
+        self.foundry_adapter = adapter
+        adapter.installed()
+
+    def _refusal(self) -> str:
+        config = self.vllm_config
+        reason = support.refusal(config)
+        if reason:
+            return reason
+        runner = "v2" if self._uses_v2() else "v1"
+        found = common.problems((*seams.WORKER, *seams.WRAPPER, *seams.RUNNERS[runner]))
+        if found:
+            return f"this vLLM is not one that the plugin knows: {'; '.join(found)}"
+        parallel = config.parallel_config
+        rank = int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank) or 0)
+        if rank and _saves():
+            return f"data-parallel replica {rank} does not save: replica 0 saves for all"
+        return ""
+
+    def _uses_v2(self) -> bool:
+        return bool(getattr(self, "use_v2_model_runner", False))
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Weights are a phase; parameters and buffers are anchors."""
+        with self.foundry.phase("weights"):
+            super().load_model(*args, **kwargs)
+        self.foundry.register_module("model", self.model_runner.get_model())
+        self.foundry.register_reachable("runner", self.model_runner)
+
+    def determine_available_memory(self) -> int:
+        """On LOAD the figure that SAVE measured, without a forward."""
+        start = self.foundry
+        if start.state == "load":
+            known = start.notes.get(_KV_BYTES)
+            problem = self._cannot_have(known)
+            if not problem:
+                assert isinstance(known, int)
+                say(f"{known / 2**30:.2f} GiB for the KV cache, as measured on SAVE; no profile run")
+                self.available_kv_cache_memory_bytes = known
+                return known
+            start.give_up(RuntimeError(problem))
+            say(f"serving natively: {problem}")
+        measured = int(super().determine_available_memory())
+        if start.state == "save":
+            start.notes[_KV_BYTES] = measured
+        return measured
+
+    def _cannot_have(self, known: object) -> str:
+        if not isinstance(known, int) or isinstance(known, bool) or known <= 0:
+            return "the archive does not say how much memory SAVE had for the KV cache"
+        import torch
+
+        free = torch.cuda.mem_get_info(self.device)[0]
+        if known > free:
+            return f"the KV cache took {known / 2**30:.2f} GiB on SAVE and {free / 2**30:.2f} GiB are free here"
+        return ""
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """The KV cache and the buffers of attention are a phase."""
+        with self.foundry.phase("kv_cache"):
+            super().initialize_from_config(kv_cache_config)
+        self.foundry.register_reachable("runner", self.model_runner)
+
+    def compile_or_warm_up_model(self) -> Any:
+        """SAVE: as vLLM does it, and every captured graph is kept. LOAD: restored graphs, no forward."""
+        start, adapter = self.foundry, self.foundry_adapter
+        if adapter is None or start.state == "native":
+            return super().compile_or_warm_up_model()
+        if start.state == "save":
+            with adapter.saving(self.model_runner):
+                times = super().compile_or_warm_up_model()
+            adapter.saved(self.model_runner)
+            start.end()
+            return times
+        missing = adapter.restore(self.model_runner)
+        if not start.loads():  # it did not fit after all
+            return super().compile_or_warm_up_model()
+        with ExitStack() as stack:
+            for replaced in adapter.skipped(self.model_runner, missing):
+                stack.enter_context(replaced)
+            times = super().compile_or_warm_up_model()
+        start.end()
+        return times
+
+
+def _saves() -> bool:
+    from foundry import modes
+
+    return modes.chosen_mode("auto") in ("save", "auto") and modes.hook_present()
+
+
+def _adapter(runner: str, start: EngineStart) -> Adapter:
+    chosen: Callable[[EngineStart], Adapter]
+    if runner == "v2":
+        from foundry.engines.vllm.runner_v2 import AdapterV2 as chosen
+    else:
+        from foundry.engines.vllm.runner_v1 import AdapterV1 as chosen
+    return chosen(start)
