@@ -1,17 +1,28 @@
-"""The version of this source tree for Starlark, read from csrc/base/version.h."""
+"""The version of this source tree for Starlark, as tools/version.py reads it from git's tags."""
+
+load("@foundry_fetch//:fetch.bzl", "host_python")
 
 def _version_impl(rctx):
-    header = rctx.path(Label("//csrc/base:version.h"))
-    rctx.watch(header)
-    version = None
-    for line in rctx.read(header).splitlines():
-        if line.startswith("#define FOUNDRY_VERSION "):
-            version = line.split('"')[1]
-    if not version:
-        fail("{} defines no FOUNDRY_VERSION".format(header))
+    program = rctx.path(Label("//tools:version.py"))
+    root = program.dirname.dirname
+    for file in [program, root.get_child(".git_archival.txt")]:
+        rctx.watch(file)
+    result = rctx.execute([host_python(rctx), program, "--json"], timeout = 60)
+    if result.return_code:
+        fail(result.stderr)
+    source = json.decode(result.stdout)
+    for path in source["watch"]:
+        path = rctx.path(path)
+        if path.is_dir:
+            rctx.watch_tree(path)
+        else:
+            rctx.watch(path)
     rctx.file("BUILD.bazel", "")
-    rctx.file("defs.bzl", "VERSION = {}\n".format(repr(version)))
 
-_version_repository = repository_rule(implementation = _version_impl)
+    # Apart, since every commit changes one and only tags change the other.
+    rctx.file("defs.bzl", "VERSION = {}\n".format(repr(source["version"])))
+    rctx.file("commit.bzl", "COMMIT = {}\n".format(repr(source["commit"])))
+
+_version_repository = repository_rule(implementation = _version_impl, environ = ["FOUNDRY_PYTHON"])
 
 version = module_extension(implementation = lambda mctx: _version_repository(name = "foundry_version"))

@@ -38,6 +38,7 @@ def _wheel_impl(ctx):
     plan = ctx.actions.declare_file(ctx.label.name + ".json")
     ctx.actions.write(plan, json.encode_indent({
         "build_info": [file.path for file in ctx.files.build_info],
+        "commit": ctx.attr.commit,
         "description": ctx.file.description.path,
         "distribution": ctx.attr.distribution,
         "entry_points": ctx.file.entry_points.path,
@@ -63,6 +64,7 @@ _wheel = rule(
     cfg = _release,
     attrs = {
         "build_info": attr.label_list(allow_files = True, doc = "files with pins whose content is recorded"),
+        "commit": attr.string(doc = "of the source tree; recorded"),
         "description": attr.label(allow_single_file = True, mandatory = True),
         "distribution": attr.string(mandatory = True),
         "entry_points": attr.label(allow_single_file = True, mandatory = True),
@@ -87,7 +89,7 @@ def foundry_wheels(name, extension, extension_path, **kwargs):
       extension: label of a foundry_pybind_extension.
       extension_path: its path in the wheel without suffix, e.g. "foundry/_core".
       **kwargs: attributes of the wheel: distribution, version, root, packages, files (file -> path),
-        metadata, entry_points, description, licenses, build_info.
+        metadata, entry_points, description, licenses, build_info, commit.
     """
     for version in ["host"] + VERSIONS:
         _wheel(

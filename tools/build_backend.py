@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,16 +12,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from tools import version
+
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def version() -> str:
-    """The version of this source tree."""
-    header = (ROOT / "csrc/base/version.h").read_text()
-    found = re.search(r'#define FOUNDRY_VERSION "([^"]+)"', header)
-    if not found:
-        raise SystemExit("csrc/base/version.h defines no FOUNDRY_VERSION.")
-    return found.group(1)
 
 
 def build_wheel(
@@ -60,9 +52,10 @@ def source_files() -> list[str]:
 
 def write_sdist(out: io.BufferedIOBase, names: list[str]) -> None:
     """Writes the source archive: the same bytes for the same files, whoever makes it and when."""
-    top = f"foundry-{version()}"
+    source = version.read(ROOT)
+    top = f"foundry-{source.version}"
     head = (ROOT / "tools/wheel_metadata.txt").read_text().splitlines()
-    head = ["Metadata-Version: 2.4", "Name: foundry", f"Version: {version()}", *(x for x in head if x[:1] != "#")]
+    head = ["Metadata-Version: 2.4", "Name: foundry", f"Version: {source.version}", *(x for x in head if x[:1] != "#")]
     with (
         gzip.GzipFile(filename="", fileobj=out, mode="wb", compresslevel=9, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -75,14 +68,20 @@ def write_sdist(out: io.BufferedIOBase, names: list[str]) -> None:
             archive.addfile(entry, io.BytesIO(data))
 
         add("PKG-INFO", ("\n".join(head) + "\n").encode())
+        add(version.ARCHIVAL, version.archival(source).encode())
         for name in names:
+            if name == version.ARCHIVAL:
+                continue
             data = (ROOT / name).read_bytes()
             add(name, data, executable=data[:2] == b"#!")
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
     """Writes foundry-VERSION.tar.gz (PEP 517)."""
-    name = f"foundry-{version()}.tar.gz"
+    try:
+        name = f"foundry-{version.read(ROOT).version}.tar.gz"
+    except version.VersionError as error:
+        raise SystemExit(str(error)) from None
     with Path(sdist_directory, name).open("wb") as out:
         write_sdist(out, source_files())
     return name

@@ -4,13 +4,14 @@ usage: build_wheel.py PLAN.json OUT.whl
 
 The plan is a JSON object:
   distribution, version   name and version of the distribution
+  commit                  of the sources, empty where nobody knows; recorded in dist-info/foundry-build.json
   tag                     PYTHON-ABI-PLATFORM of the wheel
   metadata                file with the head of METADATA (without Metadata-Version, Name, Version)
   description             file with the description (Markdown)
   entry_points            file that becomes entry_points.txt
   licenses                files that go into dist-info/licenses
   files                   object: path in the wheel -> file
-  build_info              files with pins: their content becomes dist-info/foundry-build.json
+  build_info              files with pins; their content is recorded there too
 Entries are sorted, times are 1980-01-01, modes are 0644, or 0755 for what is an ELF file or a script.
 """
 
@@ -48,12 +49,13 @@ def metadata(plan: dict[str, Any]) -> bytes:
 
 
 def build_info(plan: dict[str, Any]) -> bytes:
-    """What the wheel was made of: the pins, line by line (comments and continuation marks left out)."""
+    """What the wheel was made of: the commit, and the pins, line by line (comments and continuation marks left out)."""
     pins = {}
     for file in map(Path, plan["build_info"]):
         lines = [line.strip() for line in file.read_text().replace("\\\n", " ").splitlines()]
         pins[file.name] = [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
-    return (json.dumps({"pins": pins, "version": plan["version"]}, indent=1, sort_keys=True) + "\n").encode()
+    document = {"commit": plan["commit"], "pins": pins, "version": plan["version"]}
+    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
 def content(plan: dict[str, Any]) -> dict[str, bytes]:

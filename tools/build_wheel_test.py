@@ -34,6 +34,7 @@ def plan(tmp_path: Path) -> dict[str, Any]:
     return {
         "distribution": "t",
         "version": "1.2.3",
+        "commit": "c0ffee",
         "tag": "cp311-cp311-linux_x86_64",
         "metadata": str(tmp_path / "head"),
         "description": str(tmp_path / "README.md"),
@@ -62,8 +63,10 @@ def test_content_and_record(plan: dict[str, Any], tmp_path: Path) -> None:
         for name, digest, size in rows[:-1]:
             data = wheel.read(name)
             assert (digest, size) == (build_wheel.record_hash(data), str(len(data)))
-        assert json.loads(wheel.read("t-1.2.3.dist-info/foundry-build.json"))["pins"] == {
-            "pins.txt": ["a==1 --hash=sha256:0"]
+        assert json.loads(wheel.read("t-1.2.3.dist-info/foundry-build.json")) == {
+            "commit": "c0ffee",
+            "pins": {"pins.txt": ["a==1 --hash=sha256:0"]},
+            "version": "1.2.3",
         }
         modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
         assert modes["lib/lib.so"] == 0o755 and modes["t.py"] == 0o644

@@ -1,4 +1,6 @@
-// The version of this source tree; releases take it from here (foundry.__version__, the wheel, the hook).
+// The version of this source tree. The build gives it (//csrc/base:version), from git's tags; see tools/version.py.
 #pragma once
 
-#define FOUNDRY_VERSION "0.1.0"
+#ifndef FOUNDRY_VERSION
+#define FOUNDRY_VERSION "0.0.0+unknown"
+#endif

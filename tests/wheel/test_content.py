@@ -41,9 +41,11 @@ def test_metadata() -> None:
     assert "foundry = foundry.cli" in (info / "entry_points.txt").read_text()
 
 
-def test_build_info_has_pins() -> None:
+def test_build_info_has_commit_and_pins() -> None:
     (info,) = unpacked.folder().glob("*.dist-info")
-    pins = json.loads((info / "foundry-build.json").read_text())["pins"]
+    document = json.loads((info / "foundry-build.json").read_text())
+    assert re.fullmatch(r"[0-9a-f]{40}|", document["commit"])  # nobody knows it in a copy of the tree without git
+    pins = document["pins"]
     assert any(line.startswith("ziglang==") for line in pins["zig.txt"])
     assert any("nvidia-cuda-nvcc==13.0" in line for line in pins["cuda.txt"])
 
