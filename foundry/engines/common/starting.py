@@ -170,6 +170,8 @@ class EngineStart:
         if session is None:
             return
         with self._guarded("end"):
+            if self.state == "load":
+                session.wait()
             session.__exit__(None, None, None)
         if session.report.outcome in ("saved", "restored", "failed"):
             self._say(str(session.report))

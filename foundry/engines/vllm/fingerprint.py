@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import hashlib
+import json
 import os
 from typing import Any
 
@@ -28,9 +32,22 @@ _IRRELEVANT = (
     "VLLM_WORKER_MULTIPROC",
 )
 
+# What a model configuration says about places and texts, not about computation. The path: the same model may be
+# mounted elsewhere on the next machine.
+_NOT_COMPUTED = frozenset(
+    "allowed_local_media_path allowed_media_domains config_format hf_config hf_config_path hf_text_config hf_token "
+    "io_processor_plugin logprobs_mode model model_weights revision code_revision seed served_model_name "
+    "skip_tokenizer_init tokenizer tokenizer_mode tokenizer_revision trust_remote_code".split()
+)
+# Parts of vLLM's configuration that shape graphs or memory, by attribute; each has a compute_hash of its own.
+_PARTS = (
+    "cache_config parallel_config scheduler_config device_config offload_config attention_config lora_config "
+    "compilation_config kernel_config mamba_config kv_transfer_config".split()
+)
+
 
 def fields(config: Any, runner: str) -> dict[str, object]:
-    """Readable fields first, then vLLM's own hash over what shapes the computation.
+    """Readable fields first, then hashes over everything else that shapes computation or memory.
 
     Asked before weights are loaded, on SAVE and on LOAD at the same point: vLLM changes some of these later.
     """
@@ -45,7 +62,8 @@ def fields(config: Any, runner: str) -> dict[str, object]:
     return {
         "vllm": vllm.__version__,
         "vllm_runner": runner,
-        "model_config": model.compute_hash(),
+        "model": _architectures(model),
+        "model_config": _model_hash(model),
         "model_dtype": str(model.dtype),
         "quantization": str(model.quantization),
         "max_model_len": int(model.max_model_len),
@@ -65,8 +83,34 @@ def fields(config: Any, runner: str) -> dict[str, object]:
         f"/dp{parallel.data_parallel_size}",
         "lora": _lora(config.lora_config),
         "vllm_environment": _environment(),
-        "vllm_config": config.compute_hash(),
+        "vllm_config": _parts_hash(config),
     }
+
+
+def _architectures(model: Any) -> str:
+    return ",".join(getattr(model.hf_config, "architectures", None) or ["unknown"])
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _model_hash(model: Any) -> str:
+    """The model's own configuration file and vLLM's settings for it, wherever they lie."""
+    shape = model.hf_config.to_dict()
+    shape = {name: value for name, value in shape.items() if name not in ("_name_or_path", "transformers_version")}
+    settings = {}
+    for field in dataclasses.fields(model):
+        value = getattr(model, field.name, None)
+        if field.name not in _NOT_COMPUTED and isinstance(value, (str, int, float, enum.Enum, type(None))):
+            settings[field.name] = str(value)
+    return _digest([shape, settings])
+
+
+def _parts_hash(config: Any) -> str:
+    parts = {name: getattr(config, name, None) for name in _PARTS}
+    hashes = {name: part.compute_hash() for name, part in parts.items() if hasattr(part, "compute_hash")}
+    return _digest([hashes, getattr(config, "additional_config", None)])
 
 
 def _lora(lora: Any) -> str:

@@ -30,7 +30,8 @@ WORKER: tuple[Seam, ...] = (
     Seam(_WORKER, "Worker.initialize_from_config", "the KV cache", ("kv_cache_config",)),
     Seam(_WORKER, "Worker.compile_or_warm_up_model", "warms up and captures", ()),
     Seam(_WORKER, "kernel_warmup", "not run on LOAD", ("worker",)),
-    Seam("vllm.config", "VllmConfig.compute_hash", "fingerprint", ()),
+    Seam("vllm.config", "ParallelConfig.compute_hash", "fingerprint", ()),
+    Seam("vllm.config", "CompilationConfig.compute_hash", "fingerprint", ()),
 )
 
 V1: tuple[Seam, ...] = (
