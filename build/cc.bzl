@@ -17,6 +17,18 @@ FOUNDRY_COPTS = [
     "-fdata-sections",
 ]
 
+def gpu_attributes(gpu):
+    """Attributes of a test that needs a GPU: without --config=gpu Bazel lists it as skipped."""
+    if not gpu:
+        return {}
+    return {
+        "tags": ["exclusive", "gpu", "local"],
+        "target_compatible_with": select({
+            "//build:has_gpu": [],
+            "//conditions:default": ["@platforms//:incompatible"],
+        }),
+    }
+
 def foundry_cc_library(name, copts = [], **kwargs):
     """cc_library with the project's options (C++20, warnings are errors, hidden visibility), always static."""
     cc_library(
@@ -34,7 +46,7 @@ def foundry_cc_binary(name, copts = [], **kwargs):
         **kwargs
     )
 
-def foundry_cc_test(name, srcs, deps = [], copts = [], size = "small", main = True, **kwargs):
+def foundry_cc_test(name, srcs, deps = [], copts = [], size = "small", main = True, gpu = False, **kwargs):
     """A GoogleTest (and GoogleMock) test.
 
     Args:
@@ -44,6 +56,7 @@ def foundry_cc_test(name, srcs, deps = [], copts = [], size = "small", main = Tr
       copts: further compiler options.
       size: Bazel's test size.
       main: False if srcs bring their own main().
+      gpu: needs a GPU; runs with --config=gpu only.
       **kwargs: passed to cc_test.
     """
     cc_test(
@@ -53,7 +66,7 @@ def foundry_cc_test(name, srcs, deps = [], copts = [], size = "small", main = Tr
         linkstatic = True,
         size = size,
         deps = deps + ["@googletest//:gtest"] + (["@googletest//:gtest_main"] if main else []),
-        **kwargs
+        **(kwargs | gpu_attributes(gpu))
     )
 
 def foundry_shared_library(

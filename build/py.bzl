@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 load("@rules_python//python:defs.bzl", "py_library", "py_test")
-load(":cc.bzl", "FOUNDRY_COPTS")
+load(":cc.bzl", "FOUNDRY_COPTS", "gpu_attributes")
 load(":pythons.bzl", "VERSIONS")
 
 def extension_for(extension, version):
@@ -62,7 +62,7 @@ def foundry_pybind_extension(name, srcs, deps = [], copts = [], linkopts = [], v
         visibility = visibility,
     )
 
-def foundry_py_test(name, srcs, deps = [], data = [], args = [], env = {}, size = "small", **kwargs):
+def foundry_py_test(name, srcs, deps = [], data = [], args = [], env = {}, size = "small", gpu = False, **kwargs):
     """Runs pytest over srcs with the pinned packages (pytest, hypothesis, typer, rich, cuda-bindings).
 
     Modules are imported by their path from the root of the workspace (`import foundry`,
@@ -77,6 +77,7 @@ def foundry_py_test(name, srcs, deps = [], data = [], args = [], env = {}, size 
       args: further arguments of pytest.
       env: environment variables.
       size: Bazel's test size.
+      gpu: needs a GPU; runs with --config=gpu only.
       **kwargs: passed to py_test.
     """
     py_test(
@@ -88,5 +89,5 @@ def foundry_py_test(name, srcs, deps = [], data = [], args = [], env = {}, size 
         env = env,
         size = size,
         deps = deps + ["@foundry_test_packages//:site"],
-        **kwargs
+        **(kwargs | gpu_attributes(gpu))
     )

@@ -4,7 +4,7 @@ usage: test_summary.py EVENTS.json
 
 The file is what `bazel test --build_event_json_file=EVENTS.json` wrote. Every pytest and GoogleTest case
 counts once, by the XML report of its target; a target that was not built, crashed, timed out or left
-no report counts as one failed case. The last line is `N passed, N failed[, N skipped]`; the exit status
+no report counts as one failed case. Targets that cannot run on this machine are named as not run. The last line is `N passed, N failed[, N skipped]`; the exit status
 is 1 if anything failed or nothing ran.
 """
 
@@ -28,12 +28,14 @@ class Counts:
     failed: int = 0
     skipped: int = 0
     failures: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
         self.failures += other.failures
+        self.not_run += other.not_run
 
     def fail(self, sentence: str) -> None:
         self.failed += 1
@@ -85,6 +87,7 @@ def summarize(events: Iterable[dict[str, Any]]) -> Counts:
     """Counts all targets of one invocation."""
     results: dict[tuple[str, int, int], tuple[int, dict[str, Any]]] = {}
     broken: dict[str, str] = {}
+    not_run: set[str] = set()
     exit_name = "no end was recorded"
     for event in events:
         identity = event.get("id", {})
@@ -96,7 +99,9 @@ def summarize(events: Iterable[dict[str, Any]]) -> Counts:
                 results[run] = (attempt, event["testResult"])
         for kind in ("targetCompleted", "targetConfigured", "configuredLabel", "unconfiguredLabel"):
             label = identity.get(kind, {}).get("label")
-            if label and "aborted" in event and event["aborted"].get("reason") != "SKIPPED":
+            if label and kind == "targetCompleted" and event.get("aborted", {}).get("reason") == "SKIPPED":
+                not_run.add(label)
+            elif label and "aborted" in event and event["aborted"].get("reason") != "SKIPPED":
                 broken.setdefault(
                     label, event["aborted"].get("description") or event["aborted"].get("reason", "aborted")
                 )
@@ -104,7 +109,7 @@ def summarize(events: Iterable[dict[str, Any]]) -> Counts:
                 broken.setdefault(label, "failed to build")
         if "finished" in event:
             exit_name = event["finished"].get("exitCode", {}).get("name", "no exit code")
-    counts = Counts()
+    counts = Counts(not_run=sorted(not_run))
     ran = set()
     for (label, _, _), (_, result) in sorted(results.items()):
         ran.add(label)
@@ -135,6 +140,8 @@ def main(arguments: list[str]) -> int:
     counts = summarize(read_events(Path(arguments[0])))
     for failure in counts.failures:
         print(f"FAILED {failure}")
+    for label in counts.not_run:
+        print(f"not run: {label} does not fit this machine (a test of tag gpu needs --config=gpu)")
     print(counts.line())
     return 1 if counts.failed or not counts.passed else 0
 

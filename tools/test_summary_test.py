@@ -80,6 +80,7 @@ def test_what_was_not_built_counts_once() -> None:
     ]
     counts = test_summary.summarize(events)
     assert counts.failures == ["//a:t: failed to build"]
+    assert counts.not_run == ["//c:skipped"]
 
 
 def test_failure_of_bazel_itself_is_not_lost() -> None:
@@ -93,6 +94,11 @@ def test_exit_status_and_last_line(tmp_path: Path, capsys: pytest.CaptureFixture
     events.write_text("\n".join(map(json.dumps, [result(tmp_path, "//a:t", "PASSED", ALL_GOOD), END])))
     assert test_summary.main([str(events)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 0 failed"
+    skipped = {"id": {"targetCompleted": {"label": "//c:gpu"}}, "aborted": {"reason": "SKIPPED"}}
+    events.write_text("\n".join(map(json.dumps, [skipped, result(tmp_path, "//a:t", "PASSED", ALL_GOOD), END])))
+    assert test_summary.main([str(events)]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("not run: //c:gpu ") and last == "2 passed, 0 failed"
     events.write_text(json.dumps(END) + "\n" + json.dumps(END)[:5])
     assert test_summary.main([str(events)]) == 1  # nothing ran
     assert test_summary.main([str(tmp_path / "missing.json")]) == 1
