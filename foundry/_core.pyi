@@ -190,6 +190,9 @@ class Saver:
         Raises FoundryError(kind="unsupported") where its arguments do not show exactly one word for each.
         """
 
+    def name_event(self, event: int, name: str, flags: int) -> bool:
+        """LOAD hands a CUevent back under this name, created with these CUevent_flags. False if no graph uses it."""
+
     def set_blocks(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
         """What the framework's allocator says of its segments: (address, bytes, active)."""
 
@@ -292,8 +295,20 @@ class Archive:
     images: list[ArchiveImage]
     zones: list[ArchiveZone]
     tensors: list[Tensor]
+    events: dict[str, list[int]]  # name -> graphs that record it or wait for it
     def pointers(self) -> list[PointerSummary]: ...
     def verify_images(self) -> None: ...
+
+class Event:
+    """An event of restored graphs, which live as long as it does. Streams are handles, 0 is the null stream."""
+
+    handle: int  # CUevent
+    def record(self, stream: int) -> None:
+        """While the stream captures this becomes a node of the graph; so does wait()."""
+
+    def wait(self, stream: int) -> None: ...
+    def synchronize(self) -> None: ...
+    def query(self) -> bool: ...
 
 class LoadStats:
     milliseconds: dict[str, float]
@@ -325,6 +340,9 @@ class Loader:
     def launch(self, graph: int, stream: int) -> None: ...
     def launch_random(self, graph: int, stream: int, seed: int, offset: int) -> None:
         """Launches a graph that draws random numbers, with the generator's state as given."""
+
+    def event(self, name: str) -> Event:
+        """The event that graphs use under this name."""
 
     def pin(self) -> None:
         """Memory that graphs use stays mapped even if its tensors are freed."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from foundry import modes
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import error
-from foundry.exports import Exports
+from foundry.exports import Events, Exports
 from foundry.native import Backend, NativeBackend
 from foundry.report import Report
 
@@ -95,6 +95,7 @@ class Session:
         self._given_runtime = runtime
         self._anchors = Anchors()
         self._exports = Exports()
+        self._events = Events()
         self._backend: Backend | None = None
         self._ended = False
         self.report = Report(self._path, self._mode, "off")
@@ -151,6 +152,26 @@ class Session:
                 hidden = s.export("hidden", first_forward())
         """
         return self._exports.get(self._entered(), name)
+
+    def register_event(self, name: str, event: T) -> T:
+        """Declares an event that captured graphs record, or wait for, and that the program uses too; returns it.
+
+        It must be one that becomes a node of the graph: `torch.cuda.Event(external=True)`. One event for all graphs
+        that use it comes back on LOAD as `event(name)`. Raises FoundryError if another event has the name.
+        """
+        self._entered()
+        self._events.add(name, event)
+        return event
+
+    def event(self, name: str) -> Any:
+        """The event of that name: on LOAD the one that restored graphs use, else the one that the program registered.
+
+        None if there is neither. With PyTorch a restored one has the methods of torch.cuda.Event but no timing. On LOAD
+        this finishes the session: everything must be registered before. A captured function should ask here, too: where
+        only some graphs can be restored, the others are captured with the event of those.
+        """
+        found = self._entered().event(name)
+        return self._events.get(name) if found is None else found
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int = 2, golden: bool = False) -> Graph:
         """The graph of `function`, a call without arguments that reads registered tensors and returns outputs.
@@ -364,6 +385,7 @@ class Session:
             here,
             self._anchors,
             self._exports,
+            self._events,
             self._golden,
             self.report,
             self._strict,

@@ -1,4 +1,4 @@
-"""Exports: tensors that only forwards create, handed back by name on LOAD."""
+"""What the program names on SAVE and gets back on LOAD: tensors that only forwards create, events of graphs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,25 @@ class Exports:
                 return None
             self._by_name[name] = found
         return self._by_name[name]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(self._by_name.items())
+
+
+class Events:
+    """The program's own events of a session by name, in order."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Any] = {}
+
+    def add(self, name: str, event: Any) -> None:
+        """Declares. Raises FoundryError if another event has the name."""
+        if self._by_name.setdefault(name, event) is not event:
+            raise invalid(f"two events are registered as {name!r}: every event needs a name of its own")
+
+    def get(self, name: str) -> Any:
+        """The program's event of that name, None if there is none."""
+        return self._by_name.get(name)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter(self._by_name.items())

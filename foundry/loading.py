@@ -64,6 +64,7 @@ class LoadBackend:
         self._moving = False
         self._broken = ""
         self._native = False
+        self._restored_events: dict[str, Any] = {}
         self._refused: dict[str, str] = {}  # graphs of the archive that are not used, and why
         self._inventory = list(manifest.inventory)
         with report.step("verify"):
@@ -150,6 +151,17 @@ class LoadBackend:
     def _check_name(self, name: str) -> None:
         if name in self._requested:
             raise wrong_state(f"the graph {name!r} was asked for already: every graph needs a name of its own")
+
+    def event(self, name: str) -> Any:
+        """The event of the restored graphs that use it; None if there are none."""
+        self.finish()
+        with self._lock:
+            used = {graph.index for graph in self._graphs.values()}
+            if self._native or used.isdisjoint(self._archive.events.get(name, [])):
+                return None
+            if name not in self._restored_events:
+                self._restored_events[name] = self._runtime.event_over(self._loader.event(name))
+            return self._restored_events[name]
 
     # ---- captures that the program makes itself
 

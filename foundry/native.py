@@ -51,6 +51,9 @@ class Backend(Protocol):
     def restored(self, name: str) -> Graph | None:
         """The graph of that name if it comes from an archive."""
 
+    def event(self, name: str) -> Any:
+        """The event of restored graphs under that name; None if this backend restores none."""
+
     def finish(self) -> None:
         """The session's block ended well."""
 
@@ -113,6 +116,10 @@ class NativeBackend:
         return adopted
 
     def restored(self, name: str) -> Graph | None:
+        """There is no archive."""
+        return None
+
+    def event(self, name: str) -> Any:
         """There is no archive."""
         return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     # Not imported at run time: with mode="off" nothing of the core is loaded.
-    from foundry._core import Tensor
+    from foundry._core import Event, Tensor
 
 
 class GeneratorUse(NamedTuple):
@@ -83,6 +83,12 @@ class Runtime(Protocol):
 
         The old memory must never be handed out again: another anchor may have been copied there.
         """
+
+    def event_handle(self, event: Any) -> tuple[int, int]:
+        """The CUevent of a framework's event, 0 if there is none yet, and the flags to create one like it."""
+
+    def event_over(self, event: Event) -> Any:
+        """A framework's event, or what takes its place, for an event of restored graphs."""
 
     def blocks(self) -> list[tuple[int, int, bool]]:
         """(address, bytes, active) of the framework allocator's blocks."""

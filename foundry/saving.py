@@ -16,7 +16,7 @@ from foundry.text import size
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
-    from foundry.exports import Exports
+    from foundry.exports import Events, Exports
     from foundry.fingerprint import Fingerprint
     from foundry.report import Report
     from foundry.runtime import NativeGraph, Runtime
@@ -40,6 +40,7 @@ class SaveBackend:
         fingerprint: Fingerprint,
         anchors: Anchors,
         exports: Exports,
+        events: Events,
         golden: set[str],
         report: Report,
         strict: bool,
@@ -51,6 +52,7 @@ class SaveBackend:
         self._fingerprint = fingerprint
         self._anchors = anchors
         self._exports = exports
+        self._events = events
         self._golden = golden
         self._report = report
         self._strict = strict
@@ -187,6 +189,10 @@ class SaveBackend:
         """Nothing comes from an archive."""
         return None
 
+    def event(self, name: str) -> Any:
+        """Nothing comes from an archive."""
+        return None
+
     def _snapshot(self, name: str, native: NativeGraph, returned: Any) -> None:
         encoded = outputs.Encoded(returned, self._runtime.is_tensor)
         tensors = [_as(self._runtime.describe(tensor), output=True) for tensor in encoded.release()]
@@ -238,6 +244,7 @@ class SaveBackend:
             for index, encoded, tensors in self._recorded:
                 numbers = [self._saver.add_tensor(tensor) for tensor in tensors]
                 self._saver.set_outputs(index, encoded.dumps(numbers), numbers)
+            self._name_events()
             self._saver.set_blocks(self._runtime.blocks())
         replays = Replays(self._saver, self._runtime)
         with report.step("examine"):
@@ -262,6 +269,15 @@ class SaveBackend:
             staging.discard()
             raise
         report.outcome = "saved"
+
+    def _name_events(self) -> None:
+        for name, event in self._events:
+            handle, flags = self._runtime.event_handle(event)
+            if not handle or not self._saver.name_event(handle, name, flags):
+                self._report.warnings.append(
+                    f"no graph records or waits for the event {name!r}: in a capture only an external event becomes a "
+                    "node (PyTorch: torch.cuda.Event(external=True))"
+                )
 
     def _record_golden(self, saved: _core.SaveReport, staging: _core.Staging, replays: Replays) -> None:
         """Replays the graphs that are published; what cannot be replayed has no golden run."""

@@ -51,9 +51,12 @@
   X(cuStreamDestroy, cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000, required)                                         \
   X(cuStreamSynchronize, cuStreamSynchronize, PFN_cuStreamSynchronize_v2000, required)                                \
   X(cuStreamIsCapturing, cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000, required)                               \
+  X(cuStreamWaitEvent, cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020, required)                                      \
   X(cuEventCreate, cuEventCreate, PFN_cuEventCreate_v2000, required)                                                  \
   X(cuEventDestroy, cuEventDestroy_v2, PFN_cuEventDestroy_v4000, required)                                            \
   X(cuEventRecord, cuEventRecord, PFN_cuEventRecord_v2000, required)                                                  \
+  X(cuEventRecordWithFlags, cuEventRecordWithFlags, PFN_cuEventRecordWithFlags_v11010, required)                      \
+  X(cuEventQuery, cuEventQuery, PFN_cuEventQuery_v2000, required)                                                     \
   X(cuEventSynchronize, cuEventSynchronize, PFN_cuEventSynchronize_v2000, required)                                   \
   X(cuEventElapsedTime, cuEventElapsedTime, PFN_cuEventElapsedTime_v2000, required)                                   \
   X(cuModuleGetFunction, cuModuleGetFunction, PFN_cuModuleGetFunction_v2000, required)                                \

@@ -11,6 +11,16 @@ namespace foundry::graph {
 
 using archive::NodeRecord;
 
+bool EventTable::name(CUevent event, std::string name, uint32_t flags) {
+  const Named& named = named_[event] = {std::move(name), flags};
+  const auto known = by_event_.find(event);
+  if (known == by_event_.end()) return false;
+  archive::EventRecord& record = tables_.graph_events[known->second];
+  record.name = tables_.graphs_strings.add(named.name);
+  record.flags = flags;
+  return true;
+}
+
 uint32_t EventTable::find(CUevent event) {
   const auto [entry, is_new] = by_event_.emplace(event, static_cast<uint32_t>(events_.size()));
   if (is_new) {

@@ -21,7 +21,8 @@ namespace foundry::graph {
 class EventTable {
  public:
   explicit EventTable(GraphTables& tables) : tables_(tables) {}
-  void name(CUevent event, std::string name, uint32_t flags) { named_[event] = {std::move(name), flags}; }
+  // Returns whether a graph that was read uses it.
+  bool name(CUevent event, std::string name, uint32_t flags);
   uint32_t find(CUevent event);
   void commit();
   void roll_back();

@@ -60,8 +60,8 @@ Result<uint32_t> Snapshotter::add(CUgraph graph, std::string_view name) {
 void Snapshotter::register_host_range(NamedRange range) { state_->host_ranges.push_back(std::move(range)); }
 const std::vector<NamedRange>& Snapshotter::host_ranges() const { return state_->host_ranges; }
 
-void Snapshotter::name_event(CUevent event, std::string_view name, uint32_t flags) {
-  state_->events.name(event, std::string(name), flags);
+bool Snapshotter::name_event(CUevent event, std::string_view name, uint32_t flags) {
+  return state_->events.name(event, std::string(name), flags);
 }
 
 GraphTables& Snapshotter::tables() { return state_->tables; }

@@ -40,8 +40,9 @@ class Snapshotter {
   void register_host_range(NamedRange range);
   const std::vector<NamedRange>& host_ranges() const;
   // LOAD hands the event back under this name, created with `flags` (CUevent_flags; the driver cannot be asked for
-  // them). Applies to graphs added afterwards; an event that no graph uses is not stored.
-  void name_event(CUevent event, std::string_view name, uint32_t flags);
+  // them). Applies to graphs added before and afterwards; an event that no graph uses is not stored. Returns whether
+  // one that was added does.
+  bool name_event(CUevent event, std::string_view name, uint32_t flags);
 
   // The caller completes what a snapshot cannot know: outputs and generator of graphs, hash, size, format and source
   // of images, module globals, pointers.

@@ -186,8 +186,29 @@ void bind_load(py::module_& module) {
       .def_property_readonly("zones", &ArchiveData::zones)
       .def_property_readonly("tensors",
                              [](const ArchiveData& archive) { return session::read_tensors(archive.memory()); })
+      .def_property_readonly("events",
+                             [](const ArchiveData& archive) { return session::named_events(archive.graphs()); })
       .def("pointers", &pointers)
       .def("verify_images", [](const ArchiveData& archive) { unlocked([&] { return archive.verify_images(); }); });
+
+  const auto stream_of = [](uint64_t stream) { return reinterpret_cast<CUstream>(stream); };
+  py::class_<session::Event>(module, "Event")
+      .def_property_readonly("handle",
+                             [](const session::Event& event) { return reinterpret_cast<uint64_t>(event.handle()); })
+      .def(
+          "record",
+          [=](const session::Event& event, uint64_t stream) {
+            unlocked([&] { return event.record(stream_of(stream)); });
+          },
+          py::arg("stream"))
+      .def(
+          "wait",
+          [=](const session::Event& event, uint64_t stream) {
+            unlocked([&] { return event.wait(stream_of(stream)); });
+          },
+          py::arg("stream"))
+      .def("synchronize", [](const session::Event& event) { unlocked([&] { return event.synchronize(); }); })
+      .def("query", [](const session::Event& event) { return unlocked([&] { return event.query(); }); });
 
   py::class_<LoadStats>(module, "LoadStats")
       .def_readonly("milliseconds", &LoadStats::milliseconds)
@@ -228,6 +249,9 @@ void bind_load(py::module_& module) {
             unlocked([&] { return loader.launch_random(graph, reinterpret_cast<CUstream>(stream), seed, offset); });
           },
           py::arg("graph"), py::arg("stream"), py::arg("seed"), py::arg("offset"))
+      .def(
+          "event", [](Loader& loader, const std::string& name) { return unlocked([&] { return loader.event(name); }); },
+          py::arg("name"))
       .def("pin", [](Loader& loader) { unlocked([&] { return loader.pin(); }); })
       .def("stats", &Loader::stats)
       .def("close", [](Loader& loader) {

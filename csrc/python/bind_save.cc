@@ -150,6 +150,12 @@ void bind_save(py::module_& module) {
           },
           py::arg("graph"), py::arg("increment"), py::arg("seed"), py::arg("offset"))
       .def(
+          "name_event",
+          [](Saver& saver, uint64_t event, const std::string& name, uint32_t flags) {
+            return unwrap(saver.name_event(reinterpret_cast<CUevent>(event), name, flags));
+          },
+          py::arg("event"), py::arg("name"), py::arg("flags"))
+      .def(
           "set_blocks",
           [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
             std::vector<session::FrameworkBlock> list;

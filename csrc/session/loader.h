@@ -14,6 +14,7 @@
 #include "csrc/archive/reader.h"
 #include "csrc/base/result.h"
 #include "csrc/graph/restore.h"
+#include "csrc/session/event.h"
 #include "csrc/session/process.h"
 #include "csrc/session/saver.h"
 #include "csrc/session/tensors.h"
@@ -87,6 +88,8 @@ class Loader {
   // Launches a graph that draws random numbers: the words its kernels read are written on the stream first.
   Status launch_random(uint32_t graph, CUstream stream, uint64_t seed, uint64_t offset);
   Status pin();
+  // The event that graphs use under this name. `invalid` if there is none, `state` before start and after close.
+  Result<Event> event(const std::string& name) const;
   // Materialized memory as the archive has it, once more. No graph may be running.
   Status refill();
   // Address here of a module variable (index into `module_globals`); waits for its image.

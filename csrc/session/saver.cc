@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "csrc/archive/strings.h"
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
 #include "csrc/graph/audit_text.h"
@@ -85,6 +86,11 @@ Result<uint32_t> Saver::add_graph(CUgraph graph, const std::string& name) {
   auto index = snapshotter_.add(graph, name);
   snapshot_ms_ += watch.lap();
   return index;
+}
+
+Result<bool> Saver::name_event(CUevent event, const std::string& name, uint32_t flags) {
+  if (name.empty() || !archive::is_text(name)) return Error{ErrorKind::invalid, 0, "an event needs a name in UTF-8"};
+  return snapshotter_.name_event(event, name, flags);
 }
 
 Status Saver::set_outputs(uint32_t graph, std::string tree, std::vector<uint32_t> tensors) {

@@ -69,6 +69,9 @@ class Saver {
   // The graph draws from the framework's generator. Finds, among the addresses in its arguments, the device words that
   // hold `seed` and `offset` now; the caller has just made the framework write these values there.
   Status set_generator(uint32_t graph, uint64_t increment, uint64_t seed, uint64_t offset);
+  // LOAD hands an event that graphs record or wait for back under this name, created with these CUevent_flags. False if
+  // no graph that was added uses it.
+  Result<bool> name_event(CUevent event, const std::string& name, uint32_t flags);
   void set_blocks(std::vector<FrameworkBlock> blocks) { blocks_ = std::move(blocks); }
 
   // Audits; nothing can be added afterwards. The caller may settle the doubts by replays; what is not settled is left

@@ -13,7 +13,7 @@ from foundry.torch import settings
 from foundry.torch.capture import Capturer, TorchGraph
 
 if TYPE_CHECKING:
-    from foundry._core import Tensor
+    from foundry._core import Event, Tensor
     from foundry.torch.pools import ZonePools
 
 
@@ -105,6 +105,18 @@ class TorchRuntime:
         for tensor in distinct:
             self._retired.append(tensor.untyped_storage())
             tensors.point_to(tensor, storage)
+
+    def event_handle(self, event: Any) -> tuple[int, int]:
+        """See events.handle."""
+        from foundry.torch import events
+
+        return events.handle(event)
+
+    def event_over(self, event: Event) -> Any:
+        """See events.RestoredEvent."""
+        from foundry.torch import events
+
+        return events.RestoredEvent(event, self._index())
 
     def blocks(self) -> list[tuple[int, int, bool]]:
         """Blocks of segments that lie in zones."""

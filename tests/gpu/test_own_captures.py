@@ -16,6 +16,7 @@ def test_save(saved: Done) -> None:
     assert saved.code == 0, saved.output
     assert saved.results["saved"] == GRAPHS and not saved.results["left_out"]
     assert all(saved.results["computed"][name][1] for name in GRAPHS[:2])
+    assert saved.results["computed"]["event"] == [True, True, True] and saved.results["warnings"] == []
 
 
 def test_load_captures_nothing(saved: Done, loaded: Done) -> None:

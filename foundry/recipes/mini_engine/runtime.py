@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from foundry.capturing import announced
 from foundry.errors import unsupported, wrong_state
 from foundry.recipes.mini_engine.arrays import DeviceArray, Storage
+from foundry.recipes.mini_engine.driver import EVENT_DISABLE_TIMING
 from foundry.recipes.mini_engine.graphs import CapturedGraph, capture
 
 if TYPE_CHECKING:
-    from foundry._core import Tensor
+    from foundry._core import Event, Tensor
     from foundry.recipes.mini_engine.allocator import PoolId
     from foundry.recipes.mini_engine.device import Device
 
@@ -50,6 +51,7 @@ class MiniRuntime:
         self._device = device
         self._active: tuple[int, int] | None = None
         self._graph_pools: dict[int | None, PoolId] = {}
+        self._events: list[Event] = []
         self._capture_stream = 0
 
     def device(self) -> int:
@@ -126,6 +128,15 @@ class MiniRuntime:
             if storage.address != old_address:
                 raise unsupported(f"an array to re-seat from {old_address:#x} is at {storage.address:#x} meanwhile")
             storage.move(new_address, owner)
+
+    def event_handle(self, event: Any) -> tuple[int, int]:
+        """Events are handles here."""
+        return event, EVENT_DISABLE_TIMING
+
+    def event_over(self, event: Event) -> int:
+        """The handle; the runtime keeps the event, since handles keep nothing."""
+        self._events.append(event)
+        return event.handle
 
     def blocks(self) -> list[tuple[int, int, bool]]:
         """Blocks of segments that lie in zones."""

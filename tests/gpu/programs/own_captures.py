@@ -25,6 +25,8 @@ class Engine:
         self.captures = 0
         self.outputs: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
+        # In a capture only an external event becomes a node.
+        self.done = s.register_event("done", torch.cuda.Event(external=True))
         with s.phase("weights"):
             self.w = s.register("w", torch.linspace(-1, 1, WIDTH * WIDTH, device="cuda").view(WIDTH, WIDTH).half())
         with s.phase("inputs"):
@@ -32,7 +34,10 @@ class Engine:
 
     def forward(self, n: int) -> torch.Tensor:
         """cuBLAS with a workspace, intermediate tensors."""
-        return torch.nn.functional.gelu(self.x[:n] @ self.w) @ self.w
+        out = torch.nn.functional.gelu(self.x[:n] @ self.w) @ self.w
+        if torch.cuda.is_current_stream_capturing():
+            self.s.event("done").record()
+        return out
 
     def capture(self, name: str, function: Callable[[], torch.Tensor]) -> None:
         """The engine's own loop body."""
@@ -65,7 +70,24 @@ class Engine:
         for _ in range(2):
             self.graphs["random"].replay()
             draws.append(self.outputs["random"].sum().item())
-        return {**found, "random": draws}
+        return {**found, "random": draws, "event": self.waits()}
+
+    def waits(self) -> list[bool]:
+        """Whether host and streams wait for the event in the graph: [pending, copied in time, done]."""
+        event, out = self.s.event("done"), self.outputs["decode/64"]
+        out.zero_()
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        torch.cuda._sleep(200_000_000)
+        self.graphs["decode/64"].replay()
+        pending = not event.query()
+        side.wait_event(event)
+        with torch.cuda.stream(side):
+            copied = out.clone()
+        event.synchronize()
+        done = event.query()
+        torch.cuda.synchronize()
+        return [pending, bool(torch.equal(copied, out) and out.any()), done]
 
 
 def main() -> None:
@@ -95,6 +117,7 @@ def main() -> None:
         "restored": report.restored,
         "left_out": report.left_out,
         "fell_back": report.fell_back,
+        "warnings": report.warnings,
         "captures": engine.captures,
         "computed": engine.computed(),
     }

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from foundry import archive_json
+from foundry.recipes.mini_engine import graphs
 from foundry.recipes.mini_engine.arrays import DeviceArray
-from foundry.recipes.mini_engine.engine import Replayable
+from foundry.recipes.mini_engine.engine import MiniEngine, Replayable
 from foundry.recipes.mini_engine.graphs import CapturedGraph
 from foundry.recipes.mini_engine.kernels import Kernels
 from foundry.recipes.mini_engine.model import StepOutputs
@@ -340,6 +342,63 @@ class SharedEvent(Altered):
         if self.capturing and name == "decode/8":
             must("cuEventRecordWithFlags", event, stream, EXTERNAL)
         return outputs
+
+
+class NamedEvent(SharedEvent):
+    """Host code waits for the event."""
+
+    def altered(self, name: str, function: Forward) -> StepOutputs:
+        if not hasattr(self, "event"):
+            self.event = self.session.register_event("step", self.device.driver.event())
+        return super().altered(name, function)
+
+    def after_serving(self) -> dict[str, Any]:
+        event, stream, gate = HANDLE(self.session.event("step")), HANDLE(self.device.stream), threading.Event()
+        blocker = HOST_FUNCTION(lambda data: gate.wait(30) and None)
+        must("cuLaunchHostFunc", stream, blocker, None)
+        self.graphs[8].replay()
+        found = [driver("cuEventQuery", event)]
+        gate.set()
+        must("cuEventSynchronize", event)
+        served: dict[str, Any] = {"event": [*found, driver("cuEventQuery", event)]}
+        if self.runtime._events:
+            (mine,) = self.runtime._events
+            gate.clear()
+            must("cuLaunchHostFunc", stream, blocker, None)
+            mine.record(self.device.stream)
+            side = self.device.driver.stream()
+            mine.wait(side)
+            served["core"] = [mine.query(), driver("cuStreamQuery", HANDLE(side))]
+            gate.set()
+            mine.synchronize()
+            must("cuStreamSynchronize", HANDLE(side))
+            served["core"] += [mine.query(), mine.handle == event.value]
+        return served
+
+
+class OwnCaptures(StoryEngine):
+    """Captures with the engine's own code, and starts a session that is no block."""
+
+    def start(self) -> None:
+        self.session.begin()
+        try:
+            MiniEngine.start(self)
+        except BaseException as problem:
+            self.session.end(problem)
+            raise
+        self.session.end()
+
+    def capture(self, name: str, batch: int, function: Forward) -> Replayable:
+        graph = self.session.restored(name)
+        if graph is not None:
+            return graph
+        self.model.prepare(self.config.max_batch)
+        function()
+        with self.session.capturing():
+            made = graphs.capture(self.device, function, self.session.graph_pool(), self.capture_stream)
+        self.session.adopt(name, made, made.outputs)
+        made.instantiate()
+        return made
 
 
 class AsksForIpcHandle(StoryEngine):

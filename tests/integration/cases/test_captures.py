@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cases import engines
-from tests.integration.story.support import GRAPHS, Done, Place, restored, same
+from tests.integration.story.support import GRAPHS, Done, Place, native, restored, same
 
 DEVICE = "a100-40gb"
 NOT_SUPPORTED = 801
@@ -147,6 +147,28 @@ def test_event_that_two_graphs_wait_for(plain: tuple[Place, Done], place: Place)
     restored(done, plain[1])
     found = done.results["footprint"]
     assert found["after"]["event"] - found["before"]["event"] == 1
+
+
+def test_event_that_host_code_waits_for(plain: tuple[Place, Done], place: Place) -> None:
+    """It is handed back by name, and it is the one that the graph records."""
+    not_ready = 600
+    save = place.run("save", kinds=(engines.NamedEvent,))
+    left_out(save)
+    assert save.results["served"]["event"] == [not_ready, 0] and save.report["warnings"] == []
+    done = place.run("load", kinds=(engines.NamedEvent,))
+    restored(done, plain[1])
+    assert done.results["served"]["event"] == [not_ready, 0]
+    assert done.results["served"]["core"] == [False, not_ready, True, True]
+
+
+def test_engine_with_captures_of_its_own(plain: tuple[Place, Done], place: Place) -> None:
+    """What they hold is the same, whoever made them; either can load what the other saved."""
+    save = place.run("save", kinds=(engines.OwnCaptures,))
+    left_out(save)
+    assert save.report["saved"] == GRAPHS
+    for kinds in ((engines.OwnCaptures,), ()):
+        restored(place.run("load", kinds=kinds), plain[1])
+    native(place.run("load", "--field", "flag=1", kinds=(engines.OwnCaptures,)), plain[1])
 
 
 def test_legacy_ipc_handles(plain: tuple[Place, Done], place: Place) -> None:

@@ -88,7 +88,7 @@ def main() -> int:
         results[key] = serving.generate(PROMPTS, 8, eager=eager)
         serving.device.generator.manual_seed(5)
         results[f"sampled_{key}"] = serving.generate(PROMPTS, 8, eager=eager, sampled=True)
-    engine.after_serving()
+    results["served"] = engine.after_serving()
     options.results.write_text(json.dumps(results, indent=1))
     return 0
 

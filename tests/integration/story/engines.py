@@ -65,8 +65,8 @@ class StoryEngine(FoundryEngine):
     def before_serving(self) -> None:
         """After the start, before the first replay."""
 
-    def after_serving(self) -> None:
-        """After everything was computed."""
+    def after_serving(self) -> Any:
+        """After everything was computed; the value becomes a result."""
 
 
 LIVE = ("mapping", "physical", "reservation", "graph", "exec", "library", "event")

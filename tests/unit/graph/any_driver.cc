@@ -371,8 +371,16 @@ TEST_F(AnyDriverTest, ChildGraphsAndEvents) {
   ASSERT_CU(cu.cuGraphCreate(&waiting, 0));
   CUgraphNode wait = nullptr;
   ASSERT_CU(cu.cuGraphAddEventWaitNode(&wait, waiting, nullptr, 0, event));
-  snapshot->name_event(event, "done", 0);
-  const uint32_t outer = add(graph, "outer"), other = add(waiting, "waiting");
+  CUevent unused = nullptr;
+  ASSERT_CU(cu.cuEventCreate(&unused, 0));
+  EXPECT_FALSE(snapshot->name_event(unused, "unused", 0));
+  const uint32_t outer = add(graph, "outer");
+  // A framework may create an event long after it was registered: names come last.
+  EXPECT_TRUE(snapshot->name_event(event, "done", CU_EVENT_DISABLE_TIMING));
+  const uint32_t other = add(waiting, "waiting");
+  EXPECT_EQ(snapshot->tables().graph_events.size(), 1u);
+  EXPECT_EQ(snapshot->tables().graph_events[0].flags, uint32_t{CU_EVENT_DISABLE_TIMING});
+  ASSERT_CU(cu.cuEventDestroy(unused));
   for (CUgraph one : {inner, graph, waiting}) ASSERT_CU(cu.cuGraphDestroy(one));
   ASSERT_CU(cu.cuEventDestroy(event));
   auto started = Restorer::start(cu, snapshot->tables().view(), provider(), options({other, outer}));

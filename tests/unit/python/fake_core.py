@@ -126,6 +126,13 @@ class Saver:
         self.kept: dict[int, bytes] = {}
         self.freed: tuple[int, bytes, bytes] | None = None  # address, content, pattern
         self.golden: dict[str, list[str]] = {}
+        self.events: dict[str, int] = {}
+
+    def name_event(self, event: int, name: str, flags: int) -> bool:
+        used = any(node[:2] == ("record", event) for graph in self.graphs for node in graph["program"])
+        if used:
+            self.events[name] = event
+        return used
 
     def add_graph(self, raw_graph: int, name: str) -> int:
         if name in process.unsupported:
@@ -232,6 +239,7 @@ class Saver:
                 content += [[a, bytes(d).hex()] for a, d in process.memory.items() if in_zone(a) == zone.slot]
         document = {
             "graphs": self.graphs,
+            "events": self.events,
             "tensors": [vars(t) for t in self.tensors],
             "zones": zones,
             "content": content,
@@ -333,6 +341,14 @@ class Archive:
             tensor.change(storage=storage, anchor=anchor)
             self.tensors.append(tensor)
         self.content = document["content"]
+        self.event_handles = document["events"]
+
+    @property
+    def events(self) -> dict[str, list[int]]:
+        return {
+            name: [g.index for g in self.graphs if ["record", handle] in [node[:2] for node in g.program]]
+            for name, handle in self.event_handles.items()
+        }
 
     def pointers(self) -> list[Any]:
         return []
@@ -349,6 +365,11 @@ class LoadStats:
     images: int = 1
     functions: int = 1
     nodes: int = 1
+
+
+@dataclass
+class Event:
+    handle: int
 
 
 class Loader:
@@ -405,6 +426,9 @@ class Loader:
         for word, value in zip(self.archive.graphs[graph].words, (seed, offset), strict=True):
             write_memory(word, value.to_bytes(8, "little"))
         self.launch(graph, stream)
+
+    def event(self, name: str) -> Event:
+        return Event(self.archive.event_handles[name])
 
     def pin(self) -> None:
         process.pins += 1

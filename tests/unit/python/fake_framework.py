@@ -49,6 +49,13 @@ class FakeTensor:
         core.write_memory(self.address, value)
 
 
+class FakeEvent:
+    """handle 0: not created yet."""
+
+    def __init__(self, handle: int = 0) -> None:
+        self.handle = handle
+
+
 class Module:
     """Named tensors."""
 
@@ -139,6 +146,13 @@ class Framework:
             self.in_graph += 4
         return out
 
+    def record(self, event: FakeEvent) -> None:
+        """As part of a captured program."""
+        if not event.handle:
+            event.handle = 100 + len(self.log)
+            self.log.append(f"event {event.handle}")
+        self._run(("record", event.handle, [], 0))
+
     # ---- the Runtime protocol
 
     def device(self) -> int:
@@ -182,6 +196,12 @@ class Framework:
             assert tensor.storage.address == old
             self.kept.append(tensor.storage)
             tensor.storage = storage
+
+    def event_handle(self, event: FakeEvent) -> tuple[int, int]:
+        return event.handle, 2
+
+    def event_over(self, event: core.Event) -> FakeEvent:
+        return FakeEvent(event.handle)
 
     def blocks(self) -> list[tuple[int, int, bool]]:
         return [

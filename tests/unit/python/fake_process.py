@@ -82,6 +82,7 @@ class Process:
         self.golden: dict[str, list[str]] = {}  # graph -> outputs of its golden replays
         self.open_loaders: list[Any] = []
         self.waited: set[int] = set()  # graphs of the archive that were waited for
+        self.events: list[int] = []  # that were recorded, in order
         self.pins = 0
         self.calls: list[str] = []
 
@@ -216,6 +217,9 @@ def numbers(seed: int, offset: int, count: int) -> bytes:
 def run(program: Any) -> None:
     """Executes (operation, destination, sources, bytes) nodes on the process's memory."""
     for operation, destination, sources, nbytes in program:
+        if operation == "record":
+            process.events.append(destination)
+            continue
         data = [read_memory(source, 8 if operation == "random" else nbytes) for source in sources]
         if operation == "add":
             result = bytes((a + b) & 255 for a, b in zip(*data, strict=True))

@@ -110,3 +110,31 @@ def test_capture_that_fails_gives_its_pool_back(torch: FakeTorch, capturer: Any)
     with pytest.raises(ZeroDivisionError), capturer.around(3):
         raise ZeroDivisionError
     assert torch.log == ["clear workspaces", "end pool of 3", "clear workspaces"]
+
+
+def test_restored_event_has_the_methods_of_torchs(world: World, torch: FakeTorch) -> None:
+    from foundry.torch.events import RestoredEvent, handle
+
+    class CoreEvent:
+        handle = 0xE7
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arguments: torch.log.append(f"{name} {arguments}") or name
+
+    class Stream:
+        def __init__(self, cuda_stream: int) -> None:
+            self.cuda_stream = cuda_stream
+
+        def wait_event(self, event: Any) -> None:
+            event.wait(self)  # as PyTorch's own
+
+    torch.device = lambda *arguments: arguments
+    torch.cuda.current_stream = lambda device: Stream(5)
+    event = RestoredEvent(CoreEvent(), 0)  # type: ignore[arg-type]
+    event.record()
+    event.record(Stream(6))
+    Stream(7).wait_event(event)
+    assert event.query() == "query"
+    event.synchronize()
+    assert torch.log == ["record (5,)", "record (6,)", "wait (7,)", "query ()", "synchronize ()"]
+    assert handle(event)[0] == event.cuda_event == 0xE7
