@@ -1,0 +1,297 @@
+"""One process that starts vLLM, generates greedily and writes what it did as JSON.
+
+    python -m foundry.recipes.engines.vllm_process --json out.json
+
+Foundry's part comes from the environment, as `foundry run` sets it. The default model has the shape of Qwen3-0.6B and
+random weights, so nothing is downloaded and no tokenizer is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from foundry.recipes.engines import compare_graphs
+
+STARTED = time.time()
+
+QWEN3_0_6B: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151645,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 1024,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 28,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-6,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+
+# Nothing is looked up in a network, and one process holds everything unless --separate.
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options that shape the engine; recipes hand them on."""
+    parser.add_argument("--model", help="a model's folder or name (default: Qwen3-0.6B's shape, random weights)")
+    parser.add_argument("--layers", type=int, default=28, help="layers of the default model")
+    parser.add_argument("--runner", default="auto", choices=("auto", "v1", "v2"), help="vLLM's model runner")
+    parser.add_argument("--compile", type=int, default=0, choices=(0, 3), help="vLLM's compilation mode")
+    parser.add_argument(
+        "--cudagraph", default="FULL_DECODE_ONLY", choices=("FULL_DECODE_ONLY", "FULL", "FULL_AND_PIECEWISE")
+    )
+    parser.add_argument("--sizes", default="all", help='capture sizes: "all" is 1, 2, 4, 8, 16, ... 512')
+    parser.add_argument("--max-num-seqs", type=int, default=512)
+    parser.add_argument("--max-model-len", type=int, default=2048)
+    parser.add_argument("--attention", help="attention backend, for instance TRITON_ATTN")
+    parser.add_argument("--kv-gib", type=float, default=16.0, help="size of the KV cache; 0 lets vLLM profile")
+    parser.add_argument("--memory", type=float, default=0.9, help="vLLM's gpu_memory_utilization")
+    parser.add_argument("--eager", action="store_true", help="no CUDA graphs at all")
+    parser.add_argument("--separate", action="store_true", help="the engine in a process of its own, as in a server")
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 64, 256], help="batch sizes to time")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens to generate per prompt")
+
+
+def capture_sizes(text: str) -> list[int]:
+    """The list that --sizes names."""
+    return [1, 2, 4, *range(8, 513, 8)] if text == "all" else [int(size) for size in text.split(",")]
+
+
+def prompts(count: int) -> list[dict[str, list[int]]]:
+    """Fixed token ids, of 16 to 47 tokens."""
+    return [{"prompt_token_ids": [(17 * i + 31 * j + 5) % 150000 for j in range(16 + i % 32)]} for i in range(count)]
+
+
+def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of vllm.LLM."""
+    model = options.model
+    random_weights = model is None
+    if model is None:
+        # A fixed place: vLLM's compile cache knows a model by its path.
+        folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"foundry-qwen3-{options.layers}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({**QWEN3_0_6B, "num_hidden_layers": options.layers}))
+        model = str(folder)
+    arguments: dict[str, Any] = {
+        "model": model,
+        "skip_tokenizer_init": True,
+        "dtype": "bfloat16" if random_weights else "auto",
+        "max_model_len": options.max_model_len,
+        "max_num_seqs": options.max_num_seqs,
+        "gpu_memory_utilization": options.memory,
+        "seed": 0,
+        "enable_prefix_caching": False,
+        "disable_log_stats": True,
+    }
+    if random_weights:
+        arguments["load_format"] = "dummy"
+    if options.kv_gib:
+        arguments["kv_cache_memory_bytes"] = int(options.kv_gib * 2**30)
+    if options.attention:
+        arguments["attention_backend"] = options.attention
+    if options.eager:
+        arguments["enforce_eager"] = True
+    else:
+        arguments["compilation_config"] = {
+            "mode": options.compile,
+            "cudagraph_mode": options.cudagraph,
+            "cudagraph_capture_sizes": capture_sizes(options.sizes),
+        }
+    return arguments
+
+
+def refill(model: Any) -> bool:
+    """Weights from N(0, 0.02), in place: vLLM's dummy weights are so small that logits tie."""
+    import torch
+
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    for name, parameter in sorted(model.named_parameters()):
+        if parameter.is_floating_point():
+            if "norm" in name:
+                parameter.data.fill_(1)
+            else:
+                parameter.data.normal_(0, 0.02, generator=generator)
+    return True
+
+
+class Counts:
+    """How often this process captured a graph or ran a forward that serves nobody, and how long steps of the start took."""
+
+    def __init__(self) -> None:
+        self.captures = 0
+        self.dummy_runs = 0
+        self.seconds: dict[str, float] = {}
+
+    def install(self) -> None:
+        """Counts from now on. In-process engines only: the engine's own process has counts of its own."""
+        import torch
+
+        self._count(torch.cuda.CUDAGraph, "capture_begin", "captures")
+        for module in ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"):
+            runner = _attribute(module, "GPUModelRunner")
+            if runner is not None:
+                self._count(runner, "_dummy_run", "dummy_runs")
+                for method in ("load_model", "profile_run", "capture_model"):
+                    self._time(runner, method)
+
+    def _count(self, owner: Any, method: str, counter: str) -> None:
+        original = getattr(owner, method)
+
+        def counted(this: Any, *args: Any, **kwargs: Any) -> Any:
+            setattr(self, counter, getattr(self, counter) + 1)
+            return original(this, *args, **kwargs)
+
+        setattr(owner, method, counted)
+
+    def _time(self, owner: Any, method: str) -> None:
+        original = getattr(owner, method)
+
+        def timed(this: Any, *args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return original(this, *args, **kwargs)
+            finally:
+                self.seconds[method] = self.seconds.get(method, 0.0) + time.perf_counter() - begin
+
+        setattr(owner, method, timed)
+
+
+def _attribute(module: str, name: str) -> Any:
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+def account(worker: Any) -> dict[str, Any]:
+    """What Foundry did in the worker; runs there."""
+    start = getattr(worker, "foundry", None)
+    report = start.report if start is not None else None
+    if report is None:
+        return {"outcome": "none", "text": ""}
+    return {
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "archive": report.archive,
+        "saved": len(report.saved),
+        "restored": len(report.restored),
+        "left_out": report.left_out,
+        "fell_back": report.fell_back,
+        "reseated": len(report.reseated),
+        "in_place": report.anchors_in_place,
+        "mapped_bytes": report.mapped_bytes,
+        "content_bytes": report.content_bytes,
+        "archive_bytes": sum(report.bytes_by_file.values()),
+        "milliseconds": report.milliseconds,
+        "warnings": report.warnings,
+        "differences": report.differences,
+        "text": str(report),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Starts the engine, generates, writes the results; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m foundry.recipes.engines.vllm_process", description=__doc__)
+    add_options(parser)
+    parser.add_argument("--json", required=True, metavar="FILE", help="where to write the results")
+    parser.add_argument("--compare", action="store_true", help="also time restored graphs against native ones in turns")
+    options = parser.parse_args(argv)
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if options.separate else "0"
+    if options.separate:  # for functions that run in the engine's process
+        os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    if options.runner != "auto":
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if options.runner == "v2" else "0"
+    results = run(options)
+    Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # vLLM's threads and the driver's exit handlers have nothing to add
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """The results. Times are seconds since the process started, unless they say otherwise."""
+    import torch
+    import vllm
+    from vllm import LLM, SamplingParams
+
+    seconds = {"imports": time.time() - STARTED}
+    counts = Counts()
+    if not options.separate:
+        counts.install()
+    begin = time.time()
+    llm = LLM(**engine_arguments(options))
+    seconds["engine_init"] = time.time() - begin
+    in_start = {"captures": counts.captures, "dummy_runs": counts.dummy_runs}
+
+    def generate(count: int, tokens: int) -> tuple[list[list[int]], float]:
+        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+        begin = time.perf_counter()
+        outputs = llm.generate(prompts(count), sampling, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs], time.perf_counter() - begin
+
+    begin = time.time()
+    generate(1, 1)
+    seconds["first_token"] = time.time() - begin
+    seconds["start_to_first_token"] = time.time() - STARTED
+    if options.model is None:
+        llm.apply_model(refill)
+    batches = [count for count in options.batches if count <= options.max_num_seqs]
+    tokens, milliseconds = {}, {}
+    for count in batches:
+        tokens[str(count)] = generate(count, options.tokens)[0]
+        # A second token's worth of time less than the first: prefill cancels out.
+        short = min(generate(count, options.tokens // 4)[1] for _ in range(2))
+        long = min(generate(count, options.tokens)[1] for _ in range(2))
+        milliseconds[str(count)] = 1e3 * (long - short) / (options.tokens - options.tokens // 4)
+    config = llm.llm_engine.vllm_config
+    results = {
+        "vllm": vllm.__version__,
+        "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_name(),
+        "runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
+        "options": vars(options),
+        "seconds": {name: round(value, 3) for name, value in {**seconds, **counts.seconds}.items()},
+        "in_start": in_start,
+        "captures": counts.captures,
+        "tokens": tokens,
+        "ms_per_token": {name: round(value, 4) for name, value in milliseconds.items()},
+        "foundry": llm.collective_rpc(account)[0],
+    }
+    if options.compare:
+        results["replays"] = llm.collective_rpc(compare_graphs.compare)[0]
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""vLLM started with graphs from an archive: nothing is captured, profiled or warmed up.
+
+    python -m foundry.recipes.vllm_load --archive vllm.fdry
+
+Give the options that vllm_save was given: another model, other sizes or another memory limit is another archive, and
+vLLM then captures as always and says what differs.
+
+Exit code: 0 if every graph was restored, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from foundry.recipes.engines.vllm_recipe import arguments, starts, summary
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module."""
+    _, runs = arguments("vllm_load", __doc__, argv)
+    with runs:
+        loaded = runs.run("load")
+    if loaded is None:
+        return 1
+    starts({"LOAD": loaded})
+    summary(loaded)
+    done = loaded["foundry"]
+    return 0 if done["outcome"] == "restored" and not done["fell_back"] and not loaded["in_start"]["captures"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Stock vLLM: saved, restored in fresh processes, greedy tokens compared with native ones; wrong archives are refused.
+
+Starts of an engine take half a minute each, most of it importing, so all that the chosen cases need run side by side.
+Skipped where vLLM is not installed. FOUNDRY_TEST_FOLDER keeps the logs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+
+# Engines at a time: each takes some 12 GiB of the GPU.
+TOGETHER = int(os.environ.get("FOUNDRY_TEST_ENGINES", "8"))
+TIMEOUT_S = 400
+SMALL = ["--sizes", "1,2,4,8,16", "--max-num-seqs", "16", "--batches", "1", "8", "16"]
+COMMON = ["--memory", "0.05", "--kv-gib", "6"]
+CONFIGURATIONS: dict[str, list[str]] = {
+    "v1": ["--runner", "v1"],
+    "v2": ["--runner", "v2"],
+    "v1-compiled": ["--runner", "v1", "--compile", "3"],
+    "v2-compiled": ["--runner", "v2", "--compile", "3"],
+    "v1-pieces": ["--runner", "v1", "--compile", "3", "--cudagraph", "FULL_AND_PIECEWISE", *SMALL],
+    "v2-pieces": ["--runner", "v2", "--compile", "3", "--cudagraph", "FULL_AND_PIECEWISE", *SMALL],
+    "v1-full": ["--runner", "v1", "--cudagraph", "FULL", *SMALL],
+    "v2-full": ["--runner", "v2", "--cudagraph", "FULL", *SMALL],
+    "triton": ["--runner", "v2", "--attention", "TRITON_ATTN", *SMALL],
+    "v1-separate": ["--runner", "v1", "--separate", *SMALL],
+    "v2-separate": ["--runner", "v2", "--separate", *SMALL],
+}
+# What differs from the archive of "v2-separate", and a field that the reason must name.
+OTHERS: dict[str, tuple[list[str], str]] = {
+    "length": (["--max-model-len", "1024"], "max_model_len"),
+    "sizes": (["--sizes", "1,2,4,8"], "capture_sizes"),
+    "model": (["--layers", "27"], "model_config"),
+}
+DAMAGES = ("truncated", "flipped")
+
+
+class Engines:
+    """Runs of engines by name, each once, started when they can be and waited for when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._slots = threading.Semaphore(TOGETHER)
+        self._threads: dict[str, threading.Thread] = {}
+        self._codes: dict[str, int] = {}
+
+    def start(self, name: str, mode: str, arguments: list[str], archive: str = "", after: str = "") -> None:
+        """Begins a run; `after`: when that one has ended."""
+        if name not in self._threads:
+            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after))
+            self._threads[name] = thread
+            thread.start()
+
+    def _run(self, name: str, mode: str, arguments: list[str], archive: str, after: str) -> None:
+        if after:
+            self._threads[after].join()
+        program = [sys.executable, "-m", "foundry.recipes.engines.vllm_process"]
+        program += ["--json", str(self.folder / f"{name}.json"), *COMMON, *arguments]
+        if mode != "native":
+            program = [sys.executable, "-m", "foundry", "run", f"--{mode}", "--archive", archive, "--", *program]
+        with self._slots, (self.folder / f"{name}.log").open("w") as log:
+            self._codes[name] = subprocess.run(
+                program, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False
+            ).returncode
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """The results of a run; fails with the end of its log."""
+        self._threads[name].join()
+        path = self.folder / f"{name}.json"
+        if self._codes.get(name) != 0 or not path.exists():
+            log = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+            pytest.fail(f"{name} ended with code {self._codes.get(name)}:\n" + "\n".join(log[-40:]))
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def archive(self, configuration: str) -> str:
+        """Where a configuration is saved."""
+        return str(self.folder / f"{configuration}.fdry")
+
+    def join(self) -> None:
+        """Until every run has ended."""
+        for thread in list(self._threads.values()):
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    """Everything that the collected cases need, already started."""
+    kept = os.environ.get("FOUNDRY_TEST_FOLDER")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("vllm")
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Engines(folder)
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = {call["configuration"]: None for call in calls if "configuration" in call}
+    others = {call["other"]: None for call in calls if "other" in call}
+    damages = {call["damage"]: None for call in calls if "damage" in call}
+    if others or damages:
+        wanted["v2-separate"] = None
+    for name in wanted:
+        found.start(f"{name}.native", "native", CONFIGURATIONS[name])
+        found.start(f"{name}.save", "save", CONFIGURATIONS[name], found.archive(name))
+    for name in wanted:
+        found.start(f"{name}.load", "load", CONFIGURATIONS[name], found.archive(name), f"{name}.save")
+    base, archive = CONFIGURATIONS["v2-separate"], found.archive("v2-separate")
+    for name in others:
+        arguments = [*base, *OTHERS[name][0]]
+        found.start(f"{name}.native", "native", arguments)
+        found.start(f"{name}.load", "load", arguments, archive, "v2-separate.save")
+    if damages:
+        found["v2-separate.save"]
+    for name in damages:
+        damaged = str(folder / f"{name}.fdry")
+        damage(archive, damaged, name)
+        found.start(f"{name}.load", "load", base, damaged)
+    yield found
+    found.join()
+
+
+def damage(archive: str, copy: str, how: str) -> None:
+    """A copy of an archive with one fault in the largest file of graphs."""
+    shutil.copytree(archive, copy)
+    largest = max((path for path in Path(copy, "rank_0").iterdir() if path.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    if how == "truncated":
+        del content[len(content) // 2 :]
+    else:
+        content[len(content) // 2] ^= 1
+    largest.chmod(0o644)
+    largest.write_bytes(content)
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_restored_engine_gives_native_tokens(engines: Engines, configuration: str) -> None:
+    """All graphs come from the archive, nothing is captured or warmed up, and every token is the native one."""
+    native, saved, loaded = (engines[f"{configuration}.{mode}"] for mode in ("native", "save", "load"))
+    assert saved["foundry"]["outcome"] == "saved", saved["foundry"]["text"]
+    assert saved["foundry"]["left_out"] == {}
+    assert saved["tokens"] == native["tokens"]
+    done = loaded["foundry"]
+    assert done["outcome"] == "restored", done["text"]
+    assert done["restored"] == saved["foundry"]["saved"] > 0
+    assert done["fell_back"] == {}
+    if "--separate" not in CONFIGURATIONS[configuration]:
+        assert loaded["in_start"] == {"captures": 0, "dummy_runs": 0}
+        assert native["in_start"]["captures"] >= saved["foundry"]["saved"]
+        assert loaded["captures"] == 0
+    assert loaded["tokens"] == native["tokens"]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_an_archive_of_something_else_leads_to_native_serving(engines: Engines, other: str) -> None:
+    """The reason names what differs, and tokens are native."""
+    loaded = engines[f"{other}.load"]
+    assert loaded["foundry"]["outcome"] == "native"
+    assert OTHERS[other][1] in loaded["foundry"]["reason"]
+    assert loaded["tokens"] == engines[f"{other}.native"]["tokens"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_archive_leads_to_native_serving(engines: Engines, damage: str) -> None:
+    """The reason names the file, and tokens are native."""
+    loaded = engines[f"{damage}.load"]
+    assert loaded["foundry"]["outcome"] == "native"
+    assert "rank_0/" in loaded["foundry"]["reason"]
+    assert loaded["tokens"] == engines["v2-separate.native"]["tokens"]
