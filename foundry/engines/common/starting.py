@@ -158,6 +158,20 @@ class EngineStart:
             return self._session.exported(name)
         return None
 
+    def register_event(self, name: str, event: Any) -> None:
+        """SAVE: an event that graphs record and that the engine waits for."""
+        if self._session is not None and self.state == "save":
+            with self._guarded(f"event {name}"):
+                self._session.register_event(name, event)
+
+    def event(self, name: str) -> Any:
+        """LOAD: that event, as restored graphs record it; None otherwise, and where none of them does."""
+        if self._session is None or self.state != "load":
+            return None
+        with self._guarded(f"event {name}"):
+            return self._session.event(name)
+        return None
+
     def finish(self) -> None:
         """LOAD: compares tensors now, so that `state` tells whether graphs are restored."""
         if self._session is not None and self.state == "load":
