@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from foundry.engines.common.starting import EngineStart
@@ -156,27 +156,40 @@ class Adapter:
 
     def _capture(self, original: Hook, graph_runner: Any, *args: Any, **kwargs: Any) -> Any:
         attention = graph_runner.attn_backend
-        if type(attention).__name__ in _STATELESS:
+        stateless = type(attention).__name__ in _STATELESS
+        if stateless:
             # Before captures: those leave views behind, which LOAD does not have.
             self._start.register_reachable("attention", attention)
-            if self._start.state == "save":
-                return original(graph_runner, *args, **kwargs)
-        else:
-            with self._state_in_phase(attention):
-                if self._start.state == "save":
-                    result = original(graph_runner, *args, **kwargs)
-                    self._start.register_reachable("attention", attention)
-                    return result
+        saves = self._start.state == "save"
+        with nullcontext() if stateless else self._state_in_phase(attention):
+            if saves:
+                result = original(graph_runner, *args, **kwargs)
+            elif not stateless:
                 self.make_state(graph_runner)
+        if not stateless:
             self._start.register_reachable("attention", attention)
+        if saves:
+            self.keep_event(graph_runner)
+            return result
+        return self._restore(original, graph_runner, *args, **kwargs)
+
+    def _restore(self, original: Hook, graph_runner: Any, *args: Any, **kwargs: Any) -> Any:
         names = self.graph_names(graph_runner)
         for name in names:
             graph = self._start.restored(name)
             if graph is not None:
                 self._handles[name] = graph
         say(f"{len(self._handles)} of {len(names)} decode graphs restored")
+        if self._handles:
+            self.give_event(graph_runner)
         with self.nothing_to_freeze(len(self._handles) == len(names)):
             return original(graph_runner, *args, **kwargs)
+
+    def keep_event(self, graph_runner: Any) -> None:
+        """SAVE: the event inside graphs that overlap scheduling waits for, if there is one."""
+
+    def give_event(self, graph_runner: Any) -> None:
+        """LOAD: that event, in its place."""
 
     def _register_buffers(self, graph_runner: Any) -> None:
         self._start.register_reachable("inputs", vars(graph_runner.buffers))
@@ -243,11 +256,13 @@ class Adapter:
 
 
 def _replica(runner: Any) -> str:
+    """Why a data-parallel replica does not take part: LOAD works for all of them, one saves."""
     from foundry import modes
 
     rank = getattr(runner, "dp_rank", None) or 0
-    saves = modes.chosen_mode("auto") in ("save", "auto") and modes.hook_present()
-    return f"data-parallel replica {rank} does not save: replica 0 saves for all" if rank and saves else ""
+    if not rank or modes.chosen_mode("auto") == "load" or not modes.hook_present():
+        return ""
+    return f"data-parallel replica {rank} does not save: replica 0 saves for all"
 
 
 def _cannot_have(known: object) -> str:

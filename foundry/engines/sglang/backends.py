@@ -12,14 +12,12 @@ from foundry.engines.sglang import seams
 from foundry.engines.sglang.adapter import Adapter, Hook
 from foundry.engines.sglang.seams import DECODE_RUNNER, EAGER_RUNNER, FULL_BACKEND, RUNNER
 
+# Recorded inside decode graphs; overlap scheduling waits for it before it writes shared buffers again.
+_EVENT = "in_graph_metadata_prep_done"
+
 
 class Backends(Adapter):
-    """Replaces what the full backend does for one size; loop and preparation stay SGLang's.
-
-    Overlap scheduling waits for an event recorded inside the graph where the runner has one
-    (`in_graph_metadata_prep_done`, made by a capture). On LOAD it has none, and SGLang waits for the end of the replay
-    instead, as it does where such events do not exist.
-    """
+    """Replaces what the full backend does for one size; loop and preparation stay SGLang's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,6 +85,17 @@ class Backends(Adapter):
                 graph_runner.capture_one_shape(size, _no_forward)
         finally:
             self._dry = False
+
+    def keep_event(self, graph_runner: Any) -> None:
+        """Releases that have it make it in their first capture."""
+        event = getattr(graph_runner, _EVENT, None)
+        if event is not None:
+            self._start.register_event(_EVENT, event)
+
+    def give_event(self, graph_runner: Any) -> None:
+        """Where there is none to give, SGLang waits for the end of a replay."""
+        if hasattr(graph_runner, _EVENT):
+            setattr(graph_runner, _EVENT, self._start.event(_EVENT))
 
     @contextmanager
     def nothing_to_freeze(self, everything_restored: bool) -> Iterator[None]:
