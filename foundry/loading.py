@@ -297,6 +297,7 @@ class LoadBackend:
         for move in result.moves:
             self._loader.claim(move.recorded, move.nbytes)
         self._loader.pin()
+        _core.seal(True)  # what the copies need meanwhile is plain memory, which really goes when it is freed
         self._moving = True
         self._reseat(result, live)
         self._moving = False

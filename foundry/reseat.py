@@ -93,7 +93,8 @@ def copy_all(moves: Sequence[Move], memory: Memory) -> None:
 
 
 class DeviceMemory:
-    """Memory of the core. Temporary memory comes from a zone, from the host where the device has none left."""
+    """Memory of the core. Temporary memory comes from a zone's allocator (sealed: plain memory that is given back at once),
+    from the host where the device has none left."""
 
     def __init__(self, scratch_slot: int | None) -> None:
         from foundry import _core

@@ -65,8 +65,12 @@ def test_more_on_load_moves_nothing(saved: Saved, kinds: tuple[type, ...]) -> No
 
 def test_swapped_weights_are_re_seated_and_both_named(saved: Saved) -> None:
     place, save = saved
+    plain = place.run("load").results["footprint"]["after"]
     done = place.run("load", kinds=(engines.SwappedWeights,))
     restored(done, save)
+    # What held one of them meanwhile was given back.
+    assert {**done.results["footprint"]["after"], "zones": None} == {**plain, "zones": None}
+    assert done.results["footprint"]["after"]["zones"]["graphs"] == plain["zones"]["graphs"]
     assert names(done) == set(engines.SWAPPED)
     first, second = done.report["reseated"]
     assert first["landed"] == second["recorded"] and second["landed"] == first["recorded"]

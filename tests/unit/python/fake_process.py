@@ -83,6 +83,7 @@ class Process:
         self.open_loaders: list[Any] = []
         self.waited: set[int] = set()  # graphs of the archive that were waited for
         self.events: list[int] = []  # that were recorded, in order
+        self.quarantined: list[int] = []
         self.pins = 0
         self.calls: list[str] = []
 
@@ -160,6 +161,8 @@ def zone_open(device: int, name: str, kind: str, base: int = 0, size: int = 0) -
 
 def zone_alloc(slot: int, nbytes: int, alignment: int = 0, stream: int = 0) -> int:
     zone = process.zones[slot]
+    if process.sealed and slot not in process.out_of_memory_in:
+        return process.plain_alloc(nbytes)
     if slot in process.out_of_memory_in:
         raise fail("out_of_memory", f"zone {zone.name} is full")
     at = next((i for i, (_, size) in enumerate(zone.expected) if size == nbytes), None)
@@ -175,7 +178,12 @@ def zone_alloc(slot: int, nbytes: int, alignment: int = 0, stream: int = 0) -> i
 
 
 def zone_free(address: int, stream: int = 0) -> None:
-    if process.pins == 0:
+    slot = in_zone(address)
+    if slot is None:
+        process.plain_free(address)
+    elif process.zones[slot].kind != "rebuilt":
+        process.quarantined.append(address)
+    elif process.pins == 0:
         del process.memory[address]
 
 
