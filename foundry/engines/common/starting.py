@@ -82,6 +82,15 @@ class EngineStart:
             return nullcontext()
         return self._session.phase(name)
 
+    def private(self, name: str) -> AbstractContextManager[None]:
+        """SAVE: around profiling and warm-up, which LOAD does not run; what graphs reach of their memory is kept.
+
+        Without it such memory may lie in a segment that was there before the session, which nobody can restore.
+        """
+        if self._session is None or self.state != "save":
+            return nullcontext()
+        return self._session.phase(name, "private")
+
     def register_module(self, name: str, module: Any) -> None:
         """Parameters and buffers of a model."""
         if self._session is None or self.state == "native":

@@ -90,7 +90,9 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
                 return known
             start.give_up(RuntimeError(problem))
             say(f"serving natively: {problem}")
-        measured = int(super().determine_available_memory())
+        # vLLM's figure counts what PyTorch reserves, whichever pool it is in.
+        with start.private("profile"):
+            measured = int(super().determine_available_memory())
         if start.state == "save":
             start.notes[_KV_BYTES] = measured
         return measured
@@ -117,7 +119,7 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         if adapter is None or start.state == "native":
             return super().compile_or_warm_up_model()
         if start.state == "save":
-            with adapter.saving(self.model_runner):
+            with start.private("warm-up"), adapter.saving(self.model_runner):
                 times = super().compile_or_warm_up_model()
             adapter.saved(self.model_runner)
             start.end()

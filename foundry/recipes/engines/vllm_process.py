@@ -9,6 +9,7 @@ random weights, so nothing is downloaded and no tokenizer is needed.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -165,6 +166,7 @@ class Counts:
     def _count(self, owner: Any, method: str, counter: str) -> None:
         original = getattr(owner, method)
 
+        @functools.wraps(original)  # the plugin looks at signatures
         def counted(this: Any, *args: Any, **kwargs: Any) -> Any:
             setattr(self, counter, getattr(self, counter) + 1)
             return original(this, *args, **kwargs)
@@ -174,6 +176,7 @@ class Counts:
     def _time(self, owner: Any, method: str) -> None:
         original = getattr(owner, method)
 
+        @functools.wraps(original)
         def timed(this: Any, *args: Any, **kwargs: Any) -> Any:
             begin = time.perf_counter()
             try:
