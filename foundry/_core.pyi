@@ -85,6 +85,9 @@ def set_ambient(device: int, slot: int | None) -> None:
 
 def capture_delta(delta: int) -> None: ...
 def seal(sealed: bool) -> None: ...
+def buffer_span(memory: object) -> tuple[int, int]:
+    """Address and bytes of an object with the buffer protocol. Raises FoundryError(kind="invalid") for any other."""
+
 def release_quarantine() -> None: ...
 
 class AllocatorSymbols:
@@ -179,6 +182,9 @@ class Saver:
     def __init__(self, device: int) -> None: ...
     def add_graph(self, raw_graph: int, name: str) -> int:
         """Snapshots a captured CUgraph now. Raises FoundryError(kind="unsupported") naming node and neighbours."""
+
+    def add_host_range(self, name: str, address: int, nbytes: int) -> None:
+        """Pinned memory that graphs added afterwards may use. Raises FoundryError(kind="invalid") if it is not pinned."""
 
     def set_outputs(self, graph: int, tree: str, tensors: Sequence[int]) -> None:
         """tree: JSON of the nesting, leaves index into tensors (as returned by add_tensor)."""
@@ -331,8 +337,24 @@ class Loader:
     def claim(self, address: int, nbytes: int) -> None:
         """Maps recorded rebuilt memory that nobody allocated on LOAD (re-seating needs it). No-op where mapped."""
 
-    def start(self, order: Sequence[int]) -> None:
-        """Loads images and builds graphs on background threads, in this order."""
+    def start(
+        self,
+        order: Sequence[int],
+        *,
+        image_threads: int = ...,
+        build_threads: int = ...,
+        instantiate_threads: int = ...,
+        queue_limit: int = ...,
+        early_lookup: bool = ...,
+    ) -> None:
+        """Loads images and builds graphs on background threads, in this order.
+
+        Graphs with copies or fills are built after settle(): the driver checks the addresses in them. The keywords
+        spread the work over threads (RestoreTuning in csrc/graph/restore.h).
+        """
+
+    def settle(self) -> None:
+        """The memory of all rebuilt zones is mapped now."""
 
     def wait(self, graph: int) -> None:
         """Until that graph can be launched; raises its error."""

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("foundry")
 
-# Node types whose addresses must be mapped when a graph is built.
-_ADDRESSED = frozenset(["memcpy", "memset", "child graph"])
-
 Captured = tuple[Callable[[], Any], int]
 
 
@@ -81,11 +78,8 @@ class LoadBackend:
                 self._slots = self._loader.open_zones()
             with report.step("map"):
                 self._loader.map()
-            # The driver checks the addresses of copies and fills when it adds them: those wait for the engine's tensors.
-            copies = any(not _ADDRESSED.isdisjoint(graph.nodes_by_type) for graph in self._graphs.values())
-            self._started = False
-            if not copies:
-                self._start()
+            with report.step("start"):
+                self._loader.start([graph.index for graph in self._graphs.values()])
             # Now: a damaged file must be known before tensors are moved.
             self._golden = verifying.open_golden(self._loader, self._archive, self._inventory) if verify else None
         except BaseException:
@@ -93,11 +87,6 @@ class LoadBackend:
             _core.seal(True)
             raise
         self._outputs = RestoredOutputs(self._tensors, runtime, self._loader, self._anchor_tensor)
-
-    def _start(self) -> None:
-        with self._report.step("start"):
-            self._loader.start([graph.index for graph in self._graphs.values()])
-        self._started = True
 
     def _anchor_tensor(self, name: str) -> Any:
         return self._anchors[name].tensor
@@ -224,8 +213,7 @@ class LoadBackend:
                 try:
                     with self._report.step("anchors"):
                         self._settle_anchors()
-                    if not self._started:
-                        self._start()
+                    self._loader.settle()
                 finally:
                     journal.finish(self._path, self._inventory, RANK, self._device, self._report)
             except BaseException as problem:

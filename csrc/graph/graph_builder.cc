@@ -99,7 +99,7 @@ Status GraphBuilder::add_kernel(CUgraph into, uint32_t payload, Rebound rebound,
   const KernelRecord& record = c_.view.kernels[payload];
   const archive::FunctionRecord& function = c_.view.functions[record.function];
   CUDA_KERNEL_NODE_PARAMS params{};
-  FOUNDRY_ASSIGN(params.kern, c_.kernels.find(record.function, time));
+  FOUNDRY_ASSIGN(params.func, c_.kernels.find(record.function, time));
   params.gridDimX = record.grid[0];
   params.gridDimY = record.grid[1];
   params.gridDimZ = record.grid[2];

@@ -2,6 +2,7 @@
 
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
+#include "csrc/base/trace.h"
 #include "csrc/graph/node_attributes.h"
 
 namespace foundry::graph {
@@ -11,35 +12,57 @@ Kernels::Kernels(const driver::Driver& driver, const GraphView& view, Libraries&
       view_(view),
       libraries_(libraries),
       device_(device),
-      slots_(std::make_unique<Slot[]>(view.functions.size())) {}
+      slots_(std::make_unique<Slot[]>(view.functions.size())),
+      functions_of_(view.images.size()) {
+  for (uint32_t i = 0; i < view.functions.size(); ++i) functions_of_[view.functions[i].image].push_back(i);
+}
 
 std::string Kernels::readable_name(uint32_t index) const {
   return demangle(std::string(view_.text(view_.functions[index].name)));
 }
 
-Result<CUkernel> Kernels::find(uint32_t index, LookupTime& time) {
+Result<CUfunction> Kernels::find_first(uint32_t index, LookupTime& time) {
   Slot& slot = slots_[index];
-  std::call_once(slot.once, [&] { slot.kernel = look_up(index, time); });
-  return slot.kernel;
+  Stopwatch watch;
+  bool looked = false;
+  std::call_once(slot.once, [&] {
+    looked = true;
+    slot.function = look_up(index, time);
+    if (slot.function.ok()) slot.ready.store(slot.function.value(), std::memory_order_release);
+  });
+  if (!looked) time.waiting_ms += watch.lap();
+  return slot.function;
 }
 
-Result<CUkernel> Kernels::look_up(uint32_t index, LookupTime& time) const {
+void Kernels::look_up_all(uint32_t image, LookupTime& time) {
+  trace::Span span("look up kernels");
+  span.count(functions_of_[image].size());
+  for (const uint32_t function : functions_of_[image]) {
+    if (!find(function, time).ok()) return;
+  }
+}
+
+Result<CUfunction> Kernels::look_up(uint32_t index, LookupTime& time) const {
   const archive::FunctionRecord& record = view_.functions[index];
   Stopwatch watch;
   FOUNDRY_ASSIGN(const CUlibrary library, libraries_.wait(record.image));
   time.waiting_ms += watch.lap();
-  const auto prepare = [&]() -> Result<CUkernel> {
+  const auto prepare = [&]() -> Result<CUfunction> {
     CUkernel kernel = nullptr;
     const std::string name(view_.text(record.name));
     FOUNDRY_CU(driver_, cuLibraryGetKernel, &kernel, library, name.c_str());
     FOUNDRY_TRY(check_params(kernel, record));
-    FOUNDRY_TRY(set_attributes(kernel, record));
-    return kernel;
+    // Loads it into the current context. Where a CUkernel stands in a node, the driver does so when the first such node
+    // is added, on the thread that everything waits for, and looks it up again for every other node.
+    CUfunction function = nullptr;
+    FOUNDRY_CU(driver_, cuKernelGetFunction, &function, kernel);
+    FOUNDRY_TRY(set_attributes(kernel, function, record));
+    return function;
   };
-  Result<CUkernel> kernel = prepare();
+  Result<CUfunction> function = prepare();
   time.kernels_ms += watch.lap();
   ++time.functions;
-  return kernel;
+  return function;
 }
 
 Status Kernels::check_params(CUkernel kernel, const archive::FunctionRecord& record) const {
@@ -64,10 +87,8 @@ Status Kernels::check_params(CUkernel kernel, const archive::FunctionRecord& rec
   return success();
 }
 
-Status Kernels::set_attributes(CUkernel kernel, const archive::FunctionRecord& record) const {
-  if (record.attribute_count == 0) return success();
-  CUfunction function = nullptr;  // of the current context: opt-ins of the kernel do not reach one that exists
-  FOUNDRY_CU(driver_, cuKernelGetFunction, &function, kernel);
+Status Kernels::set_attributes(CUkernel kernel, CUfunction function, const archive::FunctionRecord& record) const {
+  // On both: opt-ins of the kernel do not reach a function that exists.
   for (uint32_t i = 0; i < record.attribute_count; ++i) {
     const archive::FunctionAttributeRecord& attribute = view_.function_attributes[record.first_attribute + i];
     const FunctionAttributeInfo* info = function_attribute_info(attribute.attribute);

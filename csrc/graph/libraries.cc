@@ -6,6 +6,7 @@
 
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
+#include "csrc/base/trace.h"
 
 namespace foundry::graph {
 
@@ -30,11 +31,11 @@ void Libraries::unload() {
   }
 }
 
-bool Libraries::load_next() {
+std::optional<uint32_t> Libraries::load_next() {
   uint32_t index = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (cancelled_ || queue_.empty()) return false;
+    if (cancelled_ || queue_.empty()) return std::nullopt;
     index = queue_.front();
     queue_.pop_front();
     images_[index].phase = Phase::loading;
@@ -62,11 +63,13 @@ bool Libraries::load_next() {
   stats_.bytes += spent.bytes;
   stats_.images += spent.images;
   changed_.notify_all();
-  return true;
+  return index;
 }
 
 Status Libraries::load(uint32_t index, Image& image, Stats& spent) {
   Stopwatch watch;
+  trace::Span span("load image", view_.text(view_.images[index].source));
+  span.bytes(view_.images[index].bytes);
   FOUNDRY_ASSIGN(image.bytes, provider_(index));
   if (image.bytes.data.empty()) return Error{ErrorKind::corrupt, 0, "it is empty"};
   CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,8 +26,9 @@ class Libraries {
   Libraries(const Libraries&) = delete;
   Libraries& operator=(const Libraries&) = delete;
 
-  // Loads the next image of the order; false when none is left or after cancel(). Context current.
-  bool load_next();
+  // Loads the next image of the order and returns its index, whether or not it could be loaded; nothing when none is
+  // left or after cancel(). Context current.
+  std::optional<uint32_t> load_next();
   // Moves images to the front of what is still to be loaded.
   void hurry(std::span<const uint32_t> images);
   // Blocks until the image is loaded. The error is the image's; `state` after cancel(), `invalid` if it is not in the

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "csrc/base/text.h"
+#include "csrc/base/trace.h"
 
 namespace foundry::graph {
 namespace {
@@ -50,23 +52,29 @@ std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t>
   return order.take();
 }
 
-Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries,
+Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, Kernels& kernels,
                    const GraphBuilder& builder, const RestoreOptions& options)
     : driver_(driver),
       view_(view),
       libraries_(libraries),
+      kernels_(kernels),
       builder_(builder),
       options_(options),
-      slots_(view.graphs.size()) {
-  for (const uint32_t graph : options.order) {
-    slots_[graph].phase = Phase::queued;
-    to_build_.push_back(graph);
+      slots_(view.graphs.size()),
+      held_(options.held) {
+  for (const uint32_t graph : held_) slots_[graph].phase = Phase::held;
+  for (uint32_t place = 0; place < options.order.size(); ++place) {
+    Slot& slot = slots_[options.order[place]];
+    slot.place = place;
+    if (slot.phase == Phase::held) continue;
+    slot.phase = Phase::queued;
+    to_build_.push_back(options.order[place]);
   }
-  open_ = static_cast<uint32_t>(to_build_.size());
+  open_ = static_cast<uint32_t>(options.order.size());
   to_instantiate_.reserve(queue_limit());
 }
 
-uint32_t Pipeline::queue_limit() const { return std::max(1u, options_.queue_limit); }
+uint32_t Pipeline::queue_limit() const { return std::max(1u, options_.tuning.queue_limit); }
 
 Pipeline::~Pipeline() {
   cancel();
@@ -78,23 +86,24 @@ Pipeline::~Pipeline() {
 
 void Pipeline::start_threads() {
   const std::lock_guard lock(joining_);
-  uint32_t loaders = options_.image_threads;
+  const RestoreTuning& tuning = options_.tuning;
+  uint32_t loaders = tuning.image_threads;
   if (loaders == 0) loaders = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  for (uint32_t i = 0; i < loaders; ++i) {
-    threads_.emplace_back([this] {
-      run_thread([this] {
-        while (libraries_.load_next()) {
-        }
-      });
-    });
-  }
-  for (uint32_t i = 0; i < std::max(1u, options_.build_threads); ++i) {
-    threads_.emplace_back([this] { run_thread([this] { build_graphs(); }); });
-  }
-  threads_.emplace_back([this] { run_thread([this] { instantiate_graphs(); }); });
+  const auto add = [&](const char* role, uint32_t count, void (Pipeline::*body)()) {
+    for (uint32_t i = 0; i < count; ++i) {
+      threads_.emplace_back(
+          [this, body, name = format("%s %u", role, i)] { run_thread(name, [this, body] { (this->*body)(); }); });
+    }
+  };
+  const uint32_t instantiating = std::max(1u, tuning.instantiate_threads);
+  add("images", loaders, &Pipeline::load_images);
+  add("build", tuning.build_threads, &Pipeline::build_graphs);
+  if (tuning.build_threads > 0) add("instantiate", instantiating, &Pipeline::instantiate_graphs);
+  if (tuning.build_threads == 0) add("graphs", instantiating, &Pipeline::build_and_instantiate_graphs);
 }
 
-void Pipeline::run_thread(const std::function<void()>& body) {
+void Pipeline::run_thread(const std::string& name, const std::function<void()>& body) {
+  trace::name_thread(name);
   try {
     const driver::ScopedContext current(driver_, options_.context);
     if (!current.status().ok()) {
@@ -108,11 +117,23 @@ void Pipeline::run_thread(const std::function<void()>& body) {
   }
 }
 
+void Pipeline::load_images() {
+  LookupTime lookup;
+  while (const std::optional<uint32_t> image = libraries_.load_next()) {
+    if (options_.tuning.early_lookup) kernels_.look_up_all(*image, lookup);
+  }
+  const std::lock_guard lock(mutex_);
+  stats_.kernels_ms += lookup.kernels_ms;
+  stats_.functions += lookup.functions;
+  stats_.images_end_ms = std::max(stats_.images_end_ms, ms_since_start());
+}
+
 std::optional<uint32_t> Pipeline::next_to_build() {
   std::unique_lock lock(mutex_);
   const auto room = [&] { return to_instantiate_.size() + building_ < queue_limit(); };
-  work_.wait(lock, [&] { return stopped_ || to_build_.empty() || room(); });
-  if (stopped_ || to_build_.empty()) return std::nullopt;
+  const auto none_left = [&] { return to_build_.empty() && held_.empty(); };
+  work_.wait(lock, [&] { return stopped_ || none_left() || (!to_build_.empty() && room()); });
+  if (stopped_ || none_left()) return std::nullopt;
   const uint32_t graph = to_build_.front();
   to_build_.pop_front();
   slots_[graph].phase = Phase::building;
@@ -120,38 +141,64 @@ std::optional<uint32_t> Pipeline::next_to_build() {
   return graph;
 }
 
+CUgraph Pipeline::build(uint32_t graph) {
+  Stopwatch watch;
+  LookupTime lookup;
+  Result<CUgraph> built = static_cast<CUgraph>(nullptr);
+  {
+    trace::Span span("build", view_.text(view_.graphs[graph].name));
+    span.count(view_.graphs[graph].node_count);
+    try {
+      built = builder_.build(graph, lookup);
+    } catch (const std::exception& failure) {
+      built = Error{ErrorKind::out_of_memory, 0, format("graph %u was not built: %s", graph, failure.what())};
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  stats_.build_ms += watch.lap() - lookup.waiting_ms - lookup.kernels_ms;
+  stats_.kernels_ms += lookup.kernels_ms;
+  stats_.functions += lookup.functions;
+  stats_.build_end_ms = ms_since_start();
+  if (built.ok()) return built.value();
+  --building_;
+  finish(graph, std::move(built).error());
+  work_.notify_all();
+  return nullptr;
+}
+
 void Pipeline::build_graphs() {
   while (const std::optional<uint32_t> graph = next_to_build()) {
-    Stopwatch watch;
-    LookupTime lookup;
-    Result<CUgraph> built = static_cast<CUgraph>(nullptr);
-    try {
-      built = builder_.build(*graph, lookup);
-    } catch (const std::exception& failure) {
-      built = Error{ErrorKind::out_of_memory, 0, format("graph %u was not built: %s", *graph, failure.what())};
-    }
+    const CUgraph built = build(*graph);
+    if (built == nullptr) continue;
     const std::lock_guard lock(mutex_);
-    stats_.build_ms += watch.lap() - lookup.waiting_ms - lookup.kernels_ms;
-    stats_.kernels_ms += lookup.kernels_ms;
-    stats_.functions += lookup.functions;
     --building_;
-    if (built.ok() && stopped_) {
-      driver_.cuGraphDestroy(built.value());
-      built = *stopped_;
+    if (stopped_) {
+      driver_.cuGraphDestroy(built);
+      finish(*graph, *stopped_);
+      continue;
     }
-    if (built.ok()) {
-      const auto place = slots_[*graph].urgent ? to_instantiate_.begin() : to_instantiate_.end();
-      to_instantiate_.insert(place, {*graph, built.value()});
-    } else {
-      finish(*graph, std::move(built).error());
-    }
+    const auto place = slots_[*graph].urgent ? to_instantiate_.begin() : to_instantiate_.end();
+    to_instantiate_.insert(place, {*graph, built});
     work_.notify_all();
+  }
+}
+
+void Pipeline::build_and_instantiate_graphs() {
+  while (const std::optional<uint32_t> graph = next_to_build()) {
+    const CUgraph built = build(*graph);
+    if (built == nullptr) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      --building_;
+    }
+    instantiate({*graph, built});
   }
 }
 
 std::optional<Pipeline::Built> Pipeline::next_to_instantiate() {
   std::unique_lock lock(mutex_);
-  work_.wait(lock, [&] { return stopped_ || !to_instantiate_.empty() || (to_build_.empty() && building_ == 0); });
+  const auto none_left = [&] { return to_build_.empty() && held_.empty() && building_ == 0; };
+  work_.wait(lock, [&] { return stopped_ || !to_instantiate_.empty() || none_left(); });
   if (stopped_ || to_instantiate_.empty()) return std::nullopt;
   const Built built = to_instantiate_.front();
   to_instantiate_.erase(to_instantiate_.begin());
@@ -159,21 +206,28 @@ std::optional<Pipeline::Built> Pipeline::next_to_instantiate() {
   return built;
 }
 
-void Pipeline::instantiate_graphs() {
-  while (const std::optional<Built> built = next_to_instantiate()) {
-    Stopwatch watch;
-    CUgraphExec exec = nullptr;
-    const CUresult code = driver_.cuGraphInstantiateWithFlags(&exec, built->handle, options_.instantiate_flags);
-    driver_.cuGraphDestroy(built->handle);
-    Result<CUgraphExec> result = exec;
-    if (code != CUDA_SUCCESS) {
-      result = driver_.error(code, "cuGraphInstantiateWithFlags")
-                   .within("graph " + std::string(view_.text(view_.graphs[built->graph].name)));
-    }
-    const std::lock_guard lock(mutex_);
-    stats_.instantiate_ms += watch.lap();
-    finish(built->graph, std::move(result));
+void Pipeline::instantiate(const Built& built) {
+  Stopwatch watch;
+  CUgraphExec exec = nullptr;
+  CUresult code = CUDA_SUCCESS;
+  {
+    trace::Span span("instantiate", view_.text(view_.graphs[built.graph].name));
+    span.count(view_.graphs[built.graph].node_count);
+    code = driver_.cuGraphInstantiateWithFlags(&exec, built.handle, options_.instantiate_flags);
+    driver_.cuGraphDestroy(built.handle);
   }
+  Result<CUgraphExec> result = exec;
+  if (code != CUDA_SUCCESS) {
+    result = driver_.error(code, "cuGraphInstantiateWithFlags")
+                 .within("graph " + std::string(view_.text(view_.graphs[built.graph].name)));
+  }
+  const std::lock_guard lock(mutex_);
+  stats_.instantiate_ms += watch.lap();
+  finish(built.graph, std::move(result));
+}
+
+void Pipeline::instantiate_graphs() {
+  while (const std::optional<Built> built = next_to_instantiate()) instantiate(*built);
 }
 
 double Pipeline::ms_since_start() const {
@@ -204,11 +258,13 @@ void Pipeline::stop(const Error& reason) {
   if (!stopped_) {
     stopped_ = reason;
     for (const uint32_t graph : to_build_) finish(graph, reason);
+    for (const uint32_t graph : held_) finish(graph, reason);
     for (const Built& built : to_instantiate_) {
       driver_.cuGraphDestroy(built.handle);
       finish(built.graph, reason);
     }
     to_build_.clear();
+    held_.clear();
     to_instantiate_.clear();
   }
   work_.notify_all();
@@ -230,12 +286,27 @@ void Pipeline::hurry(uint32_t graph) {
   Slot& slot = slots_[graph];
   if (slot.urgent) return;
   slot.urgent = true;
+  if (slot.phase == Phase::held || slot.phase == Phase::queued)
+    libraries_.hurry(images_of(view_, std::span(&graph, 1)));
   if (slot.phase == Phase::queued) {
     std::stable_partition(to_build_.begin(), to_build_.end(), [&](uint32_t queued) { return queued == graph; });
-    libraries_.hurry(images_of(view_, std::span(&graph, 1)));
   }
   std::stable_partition(to_instantiate_.begin(), to_instantiate_.end(),
                         [&](const Built& built) { return built.graph == graph; });
+}
+
+void Pipeline::release() {
+  const std::lock_guard lock(mutex_);
+  for (const uint32_t graph : held_) {
+    slots_[graph].phase = Phase::queued;
+    to_build_.push_back(graph);
+  }
+  held_.clear();
+  // As if none had been held back.
+  std::stable_sort(to_build_.begin(), to_build_.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(!slots_[a].urgent, slots_[a].place) < std::pair(!slots_[b].urgent, slots_[b].place);
+  });
+  work_.notify_all();
 }
 
 void Pipeline::prefer(uint32_t graph) {

@@ -1,4 +1,4 @@
-// LOAD: the threads that turn graph records into execs: loaders of images, builders, one instantiating thread.
+// LOAD: the threads that turn graph records into execs: loaders of images, builders, instantiating threads.
 #pragma once
 
 #include <cuda.h>
@@ -12,12 +12,14 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "csrc/base/stopwatch.h"
 #include "csrc/driver/driver.h"
 #include "csrc/graph/graph_builder.h"
+#include "csrc/graph/kernels.h"
 #include "csrc/graph/libraries.h"
 #include "csrc/graph/restore.h"
 
@@ -26,8 +28,8 @@ namespace foundry::graph {
 class Pipeline {
  public:
   // All references must outlive the object; `options` passed Restorer::start's checks.
-  Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, const GraphBuilder& builder,
-           const RestoreOptions& options);
+  Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, Kernels& kernels,
+           const GraphBuilder& builder, const RestoreOptions& options);
   // Stops the threads and destroys all execs.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
@@ -37,6 +39,7 @@ class Pipeline {
   void start_threads();
 
   Result<CUgraphExec> wait(uint32_t graph);
+  void release();
   void prefer(uint32_t graph);
   CUgraphExec ready(uint32_t graph) const;
   Status wait_all();
@@ -44,9 +47,10 @@ class Pipeline {
   RestoreStats stats() const;
 
  private:
-  enum class Phase { unlisted, queued, building, ready, failed };
+  enum class Phase { unlisted, held, queued, building, ready, failed };
   struct Slot {
     Phase phase = Phase::unlisted;
+    uint32_t place = 0;  // in the order
     bool urgent = false;
     std::atomic<CUgraphExec> exec{nullptr};
     Error error;
@@ -57,9 +61,14 @@ class Pipeline {
   };
 
   // Runs `body` with the context current and unharmed by captures on other threads; its failure ends the restore.
-  void run_thread(const std::function<void()>& body);
+  void run_thread(const std::string& name, const std::function<void()>& body);
+  void load_images();
   void build_graphs();
   void instantiate_graphs();
+  void build_and_instantiate_graphs();
+  // Null if the graph failed; otherwise it still counts as `building_`. Called without the mutex, as the next.
+  CUgraph build(uint32_t graph);
+  void instantiate(const Built& built);
   std::optional<uint32_t> next_to_build();
   std::optional<Built> next_to_instantiate();
   double ms_since_start() const;
@@ -73,6 +82,7 @@ class Pipeline {
   const driver::Driver& driver_;
   const GraphView& view_;
   Libraries& libraries_;
+  Kernels& kernels_;
   const GraphBuilder& builder_;
   const RestoreOptions& options_;
   const Stopwatch start_;  // never lapped
@@ -82,6 +92,7 @@ class Pipeline {
   std::condition_variable done_;  // for those who wait for graphs
   std::vector<Slot> slots_;       // by graph
   std::deque<uint32_t> to_build_;
+  std::vector<uint32_t> held_;
   std::vector<Built> to_instantiate_;  // never grows beyond what is reserved
   uint32_t building_ = 0;              // graphs that builders have in hand
   uint32_t open_ = 0;                  // graphs neither ready nor failed

@@ -31,6 +31,11 @@ Status check(const GraphView& view, const RestoreOptions& options) {
       return Error{ErrorKind::invalid, 0, format("graph %u cannot be restored: %s", graph, problem)};
     listed[graph] = true;
   }
+  for (const uint32_t graph : options.held) {
+    if (graph >= listed.size() || !listed[graph]) {
+      return Error{ErrorKind::invalid, 0, format("graph %u cannot be held back: it is not restored", graph)};
+    }
+  }
   return success();
 }
 
@@ -96,7 +101,8 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
   state->builder = std::make_unique<GraphBuilder>(GraphBuilder::Context{driver, state->view, state->libraries,
                                                                         state->kernels, state->options.context,
                                                                         state->events, state->options.relocations});
-  state->pipeline = std::make_unique<Pipeline>(driver, state->view, state->libraries, *state->builder, state->options);
+  state->pipeline = std::make_unique<Pipeline>(driver, state->view, state->libraries, state->kernels, *state->builder,
+                                               state->options);
   try {
     state->pipeline->start_threads();
   } catch (const std::system_error& failure) {
@@ -107,6 +113,7 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
 }
 
 Result<CUgraphExec> Restorer::wait(uint32_t graph) { return state_->pipeline->wait(graph); }
+void Restorer::release() { state_->pipeline->release(); }
 void Restorer::prefer(uint32_t graph) { state_->pipeline->prefer(graph); }
 CUgraphExec Restorer::ready(uint32_t graph) const { return state_->pipeline->ready(graph); }
 Status Restorer::wait_all() { return state_->pipeline->wait_all(); }
@@ -127,6 +134,27 @@ Result<CUevent> Restorer::event(std::string_view name) const {
   }
   return Error{ErrorKind::invalid, 0,
                format("no graph of the archive uses an event named \"%s\"", std::string(name).c_str())};
+}
+
+std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order) {
+  enum class Answer : uint8_t { unknown, no, yes };
+  std::vector<Answer> answers(view.graphs.size(), Answer::unknown);
+  const auto has_copies = [&](const auto& self, uint32_t graph) -> bool {
+    if (answers[graph] != Answer::unknown) return answers[graph] == Answer::yes;
+    const archive::GraphRecord& record = view.graphs[graph];
+    const auto nodes = view.nodes.subspan(record.first_node, record.node_count);
+    const bool found = std::any_of(nodes.begin(), nodes.end(), [&](const archive::NodeRecord& node) {
+      return node.type == CU_GRAPH_NODE_TYPE_MEMCPY || node.type == CU_GRAPH_NODE_TYPE_MEMSET ||
+             (node.type == CU_GRAPH_NODE_TYPE_GRAPH && self(self, node.payload));
+    });
+    answers[graph] = found ? Answer::yes : Answer::no;
+    return found;
+  };
+  std::vector<uint32_t> found;
+  for (const uint32_t graph : order) {
+    if (has_copies(has_copies, graph)) found.push_back(graph);
+  }
+  return found;
 }
 
 Result<uint64_t> Restorer::module_global(uint32_t index) {

@@ -26,18 +26,29 @@ struct ImageBytes {
 // from several threads at once, once per image.
 using ImageProvider = std::function<Result<ImageBytes>(uint32_t index)>;
 
+// How the work is spread over threads.
+struct RestoreTuning {
+  // Threads that load images; 0 chooses by the machine (at most 8).
+  uint32_t image_threads = 0;
+  // Threads that build graphs; 0: the instantiating threads build them.
+  uint32_t build_threads = 1;
+  // Threads that instantiate graphs. The driver serializes most of it.
+  uint32_t instantiate_threads = 1;
+  // Built graphs that may wait for an instantiating thread.
+  uint32_t queue_limit = 8;
+  // Loaders look up the functions of an image as soon as it is loaded, before a graph asks for them.
+  bool early_lookup = true;
+};
+
 struct RestoreOptions {
   CUcontext context = nullptr;  // must be set; the caller keeps it alive
   CUdevice device = 0;
   // Graphs to restore, the first one first: indices of graphs that are no child graphs and were not left out. Graphs
   // that are not listed are not restored.
   std::vector<uint32_t> order;
-  // Threads that load images; 0 chooses by the machine (at most 8).
-  uint32_t image_threads = 0;
-  // Threads that build graphs. The driver serializes most of it: more than two do not pay.
-  uint32_t build_threads = 1;
-  // Built graphs that may wait for the one instantiating thread.
-  uint32_t queue_limit = 8;
+  // Graphs of `order` that are not built before release().
+  std::vector<uint32_t> held;
+  RestoreTuning tuning;
   // torch's flags, so that a restored graph runs as the captured one did.
   uint32_t instantiate_flags =
       CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -52,8 +63,10 @@ struct RestoreStats {
   double kernels_ms = 0;  // kernel lookup, parameter check, function attributes
   double build_ms = 0;    // nodes, attributes, edges
   double instantiate_ms = 0;
-  double first_ready_ms = 0;  // from construction until the first graph could be launched
-  double total_ms = 0;        // from construction until the last graph was ready or failed; 0 before
+  // From construction until the last image was loaded, until the last graph was built, until the first graph could be
+  // launched; 0 before.
+  double images_end_ms = 0, build_end_ms = 0, first_ready_ms = 0;
+  double total_ms = 0;  // from construction until the last graph was ready or failed; 0 before
   uint64_t image_bytes = 0;
   uint32_t images = 0, functions = 0, graphs_ready = 0, graphs_failed = 0;
   uint64_t nodes = 0, edges = 0;
@@ -72,8 +85,10 @@ class Restorer {
   Restorer(const Restorer&) = delete;
   Restorer& operator=(const Restorer&) = delete;
 
+  // Builds the graphs that were held back, too; later calls do nothing.
+  void release();
   // Blocks until the graph is ready and moves it to the front of the work. The error names graph, node and kernel;
-  // other graphs are not affected by it.
+  // other graphs are not affected by it. A graph that is held back is waited for until it is released.
   Result<CUgraphExec> wait(uint32_t graph);
   // Moves the graph to the front of the work, without waiting for it.
   void prefer(uint32_t graph);
@@ -98,5 +113,9 @@ class Restorer {
   explicit Restorer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+// Graphs of `order` whose nodes name memory that must be mapped when they are added: the driver checks the addresses
+// of copies and fills, also those in child graphs.
+std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order);
 
 }  // namespace foundry::graph

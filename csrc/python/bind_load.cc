@@ -13,6 +13,8 @@ using session::Loader;
 using session::LoadStats;
 using session::ZoneSummary;
 
+constexpr graph::RestoreTuning kTuning;
+
 struct ImageSummary {
   std::string hash, format, source;
   uint64_t bytes = 0;
@@ -232,8 +234,23 @@ void bind_load(py::module_& module) {
           py::arg("address"), py::arg("nbytes"))
       .def(
           "start",
-          [](Loader& loader, std::vector<uint32_t> order) { unlocked([&] { return loader.start(std::move(order)); }); },
-          py::arg("order"))
+          [](Loader& loader, std::vector<uint32_t> order, uint32_t image_threads, uint32_t build_threads,
+             uint32_t instantiate_threads, uint32_t queue_limit, bool early_lookup) {
+            const graph::RestoreTuning tuning{image_threads, build_threads, instantiate_threads, queue_limit,
+                                              early_lookup};
+            unlocked([&] { return loader.start(std::move(order), tuning); });
+          },
+          py::arg("order"), py::kw_only(), py::arg("image_threads") = kTuning.image_threads,
+          py::arg("build_threads") = kTuning.build_threads,
+          py::arg("instantiate_threads") = kTuning.instantiate_threads, py::arg("queue_limit") = kTuning.queue_limit,
+          py::arg("early_lookup") = kTuning.early_lookup)
+      .def("settle",
+           [](Loader& loader) {
+             unlocked([&] {
+               loader.settle();
+               return success();
+             });
+           })
       .def(
           "wait", [](Loader& loader, uint32_t graph) { unlocked([&] { return loader.wait(graph); }); },
           py::arg("graph"))

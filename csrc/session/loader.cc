@@ -55,6 +55,11 @@ Result<std::map<std::string, uint32_t>> Loader::open_zones() {
   return slots;
 }
 
+std::shared_ptr<graph::Restorer> Loader::restorer() const {
+  const std::lock_guard lock(mutex_);
+  return restorer_;
+}
+
 Status Loader::map() {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
@@ -95,11 +100,7 @@ Status Loader::refill() {
 }
 
 Result<uint64_t> Loader::module_global(uint32_t index) {
-  std::shared_ptr<graph::Restorer> restorer;
-  {
-    const std::lock_guard lock(mutex_);
-    restorer = restorer_;
-  }
+  const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its module variables are gone"};
   return restorer->module_global(index);
 }
@@ -147,12 +148,17 @@ Status Loader::claim(uint64_t address, uint64_t bytes) {
   return success();
 }
 
-Status Loader::start(std::vector<uint32_t> order) {
+Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning) {
   graph::RestoreOptions options;
+  options.tuning = tuning;
   options.context = context_;
   FOUNDRY_CU(process_.driver(), cuDeviceGet, &options.device, device_);
   options.order = std::move(order);
   const graph::GraphView view = archive_->graphs();
+  for (const uint32_t graph : options.order) {
+    if (graph >= view.graphs.size()) return Error{ErrorKind::invalid, 0, format("the archive has no graph %u", graph)};
+  }
+  options.held = graph::graphs_with_copies(view, options.order);
   const auto provider = [archive = archive_](uint32_t index) -> Result<graph::ImageBytes> {
     const archive::ImageRecord& record = archive->graphs_file().section<Section::images>()[index];
     FOUNDRY_ASSIGN(archive::PrivateMemory read, archive::read_image(archive->directory(), record.hash, record.bytes));
@@ -167,12 +173,12 @@ Status Loader::start(std::vector<uint32_t> order) {
   return success();
 }
 
+void Loader::settle() {
+  if (const std::shared_ptr<graph::Restorer> restorer = this->restorer()) restorer->release();
+}
+
 Status Loader::wait(uint32_t graph) {
-  std::shared_ptr<graph::Restorer> restorer;
-  {
-    const std::lock_guard lock(mutex_);
-    restorer = restorer_;
-  }
+  const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer)
     return Error{ErrorKind::state, 0, "graphs are not being restored: the archive was closed or not started"};
   auto exec = restorer->wait(graph);
@@ -181,11 +187,7 @@ Status Loader::wait(uint32_t graph) {
 }
 
 Status Loader::launch(uint32_t graph, CUstream stream) {
-  std::shared_ptr<graph::Restorer> restorer;
-  {
-    const std::lock_guard lock(mutex_);
-    restorer = restorer_;
-  }
+  const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its graphs cannot be replayed any more"};
   // Stream 0 means the null stream of the current context, and a fresh thread has none.
   driver::ScopedContext scope(process_.driver(), context_);
@@ -221,11 +223,7 @@ Status Loader::pin() {
 
 LoadStats Loader::stats() const {
   LoadStats stats = stats_;
-  std::shared_ptr<graph::Restorer> restorer;
-  {
-    const std::lock_guard lock(mutex_);
-    restorer = restorer_;
-  }
+  const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return stats;
   const graph::RestoreStats restore = restorer->stats();
   stats.images = restore.images;
@@ -236,6 +234,8 @@ LoadStats Loader::stats() const {
   stats.milliseconds["kernels"] = restore.kernels_ms;
   stats.milliseconds["build"] = restore.build_ms;
   stats.milliseconds["instantiate"] = restore.instantiate_ms;
+  stats.milliseconds["images end"] = restore.images_end_ms;
+  stats.milliseconds["build end"] = restore.build_end_ms;
   stats.milliseconds["first ready"] = restore.first_ready_ms;
   stats.milliseconds["restore"] = restore.total_ms;
   return stats;

@@ -82,7 +82,10 @@ class Loader {
   Result<std::map<std::string, uint32_t>> open_zones();
   Status map();
   Status claim(uint64_t address, uint64_t bytes);
-  Status start(std::vector<uint32_t> order);
+  // Graphs with copies or fills wait for settle().
+  Status start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning = {});
+  // The memory of rebuilt zones is mapped now.
+  void settle();
   Status wait(uint32_t graph);
   Status launch(uint32_t graph, CUstream stream);
   // Launches a graph that draws random numbers: the words its kernels read are written on the stream first.
@@ -104,7 +107,7 @@ class Loader {
   Loader(Process& process, std::shared_ptr<const ArchiveData> archive, int device, CUcontext context)
       : process_(process), archive_(std::move(archive)), device_(device), context_(context) {}
   Result<uint64_t> fill();  // bytes of content
-  graph::Restorer* restorer() const;
+  std::shared_ptr<graph::Restorer> restorer() const;
 
   Process& process_;
   std::shared_ptr<const ArchiveData> archive_;

@@ -70,7 +70,7 @@ TEST_F(PipelineTest, APreferredGraphComesNext) {
   const std::vector<uint32_t> indices = add_graphs(40);
   Gate gate(fake, "cuGraphInstantiateWithFlags");
   RestoreOptions with = options(indices);
-  with.queue_limit = 2;
+  with.tuning.queue_limit = 2;
   restorer = restore(with);
   gate.wait_for_arrivals(1);
   restorer->prefer(39);
@@ -81,12 +81,103 @@ TEST_F(PipelineTest, APreferredGraphComesNext) {
   EXPECT_LE(place, 4);  // behind the one in hand and those that were built
 }
 
+TEST_F(PipelineTest, HeldGraphsWaitForTheirRelease) {
+  const std::vector<uint32_t> indices = add_graphs(6);
+  RestoreOptions with = options({5, 4, 3, 2, 1, 0});
+  with.held = {4, 1};
+  with.tuning.build_threads = 2;
+  with.tuning.instantiate_threads = 2;
+  restorer = restore(with);
+  for (const uint32_t graph : {5u, 3u, 2u, 0u}) EXPECT_TRUE(restorer->wait(graph).ok());
+  EXPECT_EQ(restorer->ready(4), nullptr);
+  EXPECT_EQ(restorer->ready(1), nullptr);
+  std::thread waiter([&] { EXPECT_TRUE(restorer->wait(1).ok()); });
+  restorer->release();
+  waiter.join();
+  EXPECT_TRUE(restorer->wait_all().ok());
+  EXPECT_EQ(restorer->stats().graphs_ready, 6u);
+  restorer->release();
+  EXPECT_TRUE(restorer->wait_all().ok());
+}
+
+TEST_F(PipelineTest, ReleasedGraphsTakeTheirPlaceInTheOrder) {
+  add_graphs(6);
+  Gate gate(fake, "cuLibraryLoadData");  // nothing is built before
+  RestoreOptions with = options({5, 4, 3, 2, 1, 0});
+  with.held = {1, 4};
+  restorer = restore(with);
+  gate.wait_for_arrivals(1);
+  restorer->release();
+  gate.open();
+  ASSERT_TRUE(restorer->wait_all().ok());
+  const std::vector<uint64_t> order = order_of_execs(fake);
+  EXPECT_EQ(order, (std::vector<uint64_t>{0x1005, 0x1004, 0x1003, 0x1002, 0x1001, 0x1000}));
+}
+
+TEST_F(PipelineTest, CancelFailsHeldGraphs) {
+  add_graphs(2);
+  RestoreOptions with = options({0, 1});
+  with.held = {1};
+  restorer = restore(with);
+  EXPECT_TRUE(restorer->wait(0).ok());
+  std::thread waiter([&] { EXPECT_EQ(restorer->wait(1).error().kind, ErrorKind::state); });
+  restorer->cancel();
+  waiter.join();
+  EXPECT_FALSE(restorer->wait_all().ok());
+}
+
+TEST_F(PipelineTest, OnlyListedGraphsCanBeHeld) {
+  add_graphs(2);
+  RestoreOptions with = options({0});
+  with.held = {1};
+  const auto started = Restorer::start(fake.table(), snapshot->tables().view(), provider(), with);
+  ASSERT_FALSE(started.ok());
+  EXPECT_EQ(started.error().kind, ErrorKind::invalid);
+}
+
+// Every way to spread the work gives every graph, with images that come late and graphs that are asked for first.
+TEST_F(PipelineTest, EverySpreadOfThreadsRestoresEverything) {
+  const std::vector<uint32_t> indices = add_graphs(60);
+  for (const uint32_t build : {0u, 1u, 3u}) {
+    for (const uint32_t instantiate : {1u, 3u}) {
+      for (const bool early : {false, true}) {
+        RestoreOptions with = options(indices);
+        with.tuning = {2, build, instantiate, 4, early};
+        restorer = restore(with);
+        EXPECT_TRUE(restorer->wait(59).ok());
+        ASSERT_TRUE(restorer->wait_all().ok());
+        const RestoreStats stats = restorer->stats();
+        EXPECT_EQ(stats.graphs_ready, 60u);
+        EXPECT_EQ(stats.functions, 1u);
+        restorer.reset();
+      }
+    }
+  }
+}
+
+TEST_F(PipelineTest, GraphsWithCopiesAreFoundInChildGraphsToo) {
+  const std::vector<uint32_t> plain = add_graphs(1);
+  CUgraph fills = new_graph();
+  fake.add_node(fills, CU_GRAPH_NODE_TYPE_MEMSET)->set = {0x200000000, 256, 1, 4, 10, 5};
+  CUgraph parent = new_graph();
+  FakeNode* node = fake.add_node(parent, CU_GRAPH_NODE_TYPE_GRAPH);
+  node->child = std::make_unique<FakeGraph>();
+  FakeNode* inner = fake.add_node(reinterpret_cast<CUgraph>(node->child.get()), CU_GRAPH_NODE_TYPE_GRAPH);
+  inner->child = std::make_unique<FakeGraph>();
+  fake.add_node(reinterpret_cast<CUgraph>(inner->child.get()), CU_GRAPH_NODE_TYPE_MEMSET)->set = {0x200000000, 256, 1,
+                                                                                                  4,           10,  5};
+  const uint32_t a = snapshot->add(fills, "fills").value();
+  const uint32_t b = snapshot->add(parent, "parent").value();
+  const std::vector<uint32_t> order{b, plain[0], a};
+  EXPECT_EQ(graphs_with_copies(snapshot->tables().view(), order), (std::vector<uint32_t>{b, a}));
+}
+
 TEST_F(PipelineTest, TheQueueIsBounded) {
   const std::vector<uint32_t> indices = add_graphs(40);
   Gate gate(fake, "cuGraphInstantiateWithFlags");
   RestoreOptions with = options(indices);
-  with.queue_limit = 3;
-  with.build_threads = 2;
+  with.tuning.queue_limit = 3;
+  with.tuning.build_threads = 2;
   restorer = restore(with);
   gate.wait_for_arrivals(1);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
@@ -147,7 +238,7 @@ TEST_F(PipelineTest, ImagesAreLoadedInOrderOfFirstUseAndOnlyThose) {
   ASSERT_TRUE(snapshot->add(scale, "scale").ok());
   fake.log.clear();
   RestoreOptions with = options({2, 1});
-  with.image_threads = 1;
+  with.tuning.image_threads = 1;
   restorer = restore(with);
   ASSERT_TRUE(restorer->wait_all().ok());
   EXPECT_EQ(fake.calls("load "), (std::vector<std::string>{"load math", "load misc"}));
@@ -161,7 +252,7 @@ TEST_F(PipelineTest, ImagesAreLoadedInOrderOfFirstUseAndOnlyThose) {
 TEST_F(PipelineTest, ManyThreadsManyGraphs) {
   const std::vector<uint32_t> indices = add_graphs(200);
   RestoreOptions with = options(indices);
-  with.build_threads = 3;
+  with.tuning.build_threads = 3;
   restorer = restore(with);
   std::vector<std::thread> waiters;
   for (int t = 0; t < 4; ++t) {

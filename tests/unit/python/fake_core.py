@@ -411,6 +411,9 @@ class Loader:
     def start(self, order: Any) -> None:
         process.calls.append("start")
 
+    def settle(self) -> None:
+        process.calls.append("settle")
+
     def wait(self, graph: int) -> None:
         assert not self.closed
         process.waited.add(graph)
