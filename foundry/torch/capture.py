@@ -14,6 +14,7 @@ from foundry.runtime import GeneratorUse
 
 if TYPE_CHECKING:
     from foundry.torch.pools import ZonePools
+    from foundry.torch.workspaces import Workspaces
 
 # Words in device memory that are searched for: unlikely values. Offsets are multiples of 4.
 _PROBE_SEED = 0x5EED_F00D_1234_5677
@@ -71,9 +72,10 @@ class TorchGraph:
 class Capturer:
     """Warm-up and capture on a side stream of one device. `pools` is asked for only when a capture uses a zone."""
 
-    def __init__(self, device: int, pools: Callable[[], ZonePools]) -> None:
+    def __init__(self, device: int, pools: Callable[[], ZonePools], workspaces: Workspaces) -> None:
         self._device = device
         self._pools = pools
+        self._workspaces = workspaces
         self._stream = torch.cuda.Stream(device)
         self._native_pool: Any = None
 
@@ -102,7 +104,7 @@ class Capturer:
     def around(self, graphs_slot: int | None) -> Iterator[None]:
         """Around a capture that allocates from that pool."""
         # A native capture is PyTorch's business alone: graphs that others captured may use the workspaces of today.
-        with _private_workspaces() if graphs_slot is not None else nullcontext(), announced():
+        with self._workspaces.private() if graphs_slot is not None else nullcontext(), announced():
             try:
                 yield
             except BaseException:
@@ -121,16 +123,3 @@ class Capturer:
                 function()
         current.wait_stream(self._stream)
         torch.cuda.synchronize(self._device)
-
-
-@contextmanager
-def _private_workspaces() -> Iterator[None]:
-    """Workspaces of cuBLAS that the graph uses are allocated in the graph's pool, and by nobody else's call.
-
-    As PyTorch's own CUDA graph trees do. Their content then never matters: the graph writes it before it reads it.
-    """
-    torch._C._cuda_clearCublasWorkspaces()
-    try:
-        yield
-    finally:
-        torch._C._cuda_clearCublasWorkspaces()

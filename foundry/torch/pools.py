@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from foundry import _core
 from foundry.errors import wrong_state
+
+if TYPE_CHECKING:
+    from foundry.torch.workspaces import Workspaces
 
 
 class ZonePools:
@@ -18,7 +21,8 @@ class ZonePools:
     outlive it, and half-free segments are not reused by later phases.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
         self._allocators: dict[int, Any] = {}
         self._graphs: dict[int, Any] = {}
         self._active: tuple[int, int, Any] | None = None
@@ -46,8 +50,9 @@ class ZonePools:
             raise wrong_state(f"zone {slot} is not current: it cannot end")
         device, _, pool = self._active
         self._active = None
-        # Workspaces are kept per handle and stream: made in this phase, they would hold its memory for ever.
-        torch._C._cuda_clearCublasWorkspaces()
+        # Workspaces are kept per handle and stream: made in this phase, they would hold its memory for ever. Where a
+        # graph may use them they do.
+        self._workspaces.clear()
         torch._C._cuda_endAllocateToPool(device, pool.id)
         torch._C._cuda_releasePool(device, pool.id)
 

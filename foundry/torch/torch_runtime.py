@@ -11,6 +11,7 @@ import torch
 from foundry.errors import unsupported
 from foundry.torch import settings
 from foundry.torch.capture import Capturer, TorchGraph
+from foundry.torch.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from foundry._core import Event, Tensor
@@ -24,6 +25,7 @@ class TorchRuntime:
 
     def __init__(self) -> None:
         self._device: int | None = None
+        self._workspaces = Workspaces()
         self._zone_pools: ZonePools | None = None
         self._capturers: dict[int, Capturer] = {}
         # Storages whose tensors were re-seated: their memory holds other anchors now.
@@ -52,7 +54,7 @@ class TorchRuntime:
         if self._zone_pools is None:
             from foundry.torch.pools import ZonePools
 
-            self._zone_pools = ZonePools()
+            self._zone_pools = ZonePools(self._workspaces)
         return self._zone_pools
 
     def begin_zone(self, slot: int) -> None:
@@ -151,7 +153,7 @@ class TorchRuntime:
     def _capturer(self) -> Capturer:
         device = self._index()
         if device not in self._capturers:
-            self._capturers[device] = Capturer(device, self._pools)
+            self._capturers[device] = Capturer(device, self._pools, self._workspaces)
         return self._capturers[device]
 
     def draw(self, increment: int) -> tuple[int, int]:

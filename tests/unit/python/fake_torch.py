@@ -33,6 +33,7 @@ class FakeTorch(types.ModuleType):
 
             def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
                 torch.log.append("capture_begin")
+                self.pool = pool
 
             def capture_end(self) -> None:
                 torch.log.append("capture_end")
@@ -81,7 +82,8 @@ class FakeTorch(types.ModuleType):
 
         self.drawn = 0
         self.generator = Generator()
-        self.cuda = types.SimpleNamespace(
+        self.cuda = types.ModuleType("torch.cuda")
+        self.cuda.__dict__.update(
             CUDAGraph=BaseGraph,
             Stream=lambda device: f"stream of {device}",
             graph=graph,
@@ -89,9 +91,14 @@ class FakeTorch(types.ModuleType):
             default_generators=[self.generator],
             synchronize=lambda device=None: None,
         )
+        graphs = types.ModuleType("torch.cuda.graphs")
+        graphs.CUDAGraph = BaseGraph  # type: ignore[attr-defined]
+        self.submodules = {"torch.cuda": self.cuda, "torch.cuda.graphs": graphs}
         self._C = types.SimpleNamespace(
             _cuda_clearCublasWorkspaces=lambda: self.log.append("clear workspaces"),
+            _cuda_beginAllocateToPool=lambda device, pool: self.log.append(f"begin {pool}"),
             _cuda_endAllocateToPool=lambda device, pool: self.log.append(f"end {pool}"),
+            _cuda_releasePool=lambda device, pool: self.log.append(f"release {pool}"),
         )
 
 
@@ -101,7 +108,8 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorch]:
     fake = FakeTorch()
     mine = [name for name in sys.modules if name.startswith("foundry.torch.")]
     kept = {name: sys.modules.pop(name) for name in mine}
-    monkeypatch.setitem(sys.modules, "torch", fake)
+    for name, module in {"torch": fake, **fake.submodules}.items():
+        monkeypatch.setitem(sys.modules, name, module)
     yield fake
     for name in [name for name in sys.modules if name.startswith("foundry.torch.")]:
         del sys.modules[name]

@@ -21,8 +21,9 @@ class Pools:
 @pytest.fixture
 def capturer(world: World, torch: FakeTorch) -> Any:
     from foundry.torch.capture import Capturer
+    from foundry.torch.workspaces import Workspaces
 
-    return Capturer(0, Pools)  # type: ignore[arg-type]
+    return Capturer(0, Pools, Workspaces())  # type: ignore[arg-type]
 
 
 def test_kept_graph_hands_itself_on_before_it_is_instantiated(torch: FakeTorch) -> None:
