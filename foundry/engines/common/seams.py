@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ class Seam:
 
     `name` is dotted inside `module`. `parameters`: names that a function must take, in this order and before any other
     it may have, self and cls left out; None where the signature does not matter. `use`: what it is for. `adapter`: the
-    part of the plugin that needs it ("" is all of them).
+    part of the plugin that needs it ("" is all of them). `attributes`: names that objects of the class have, be they
+    fields, methods or set by one of its methods.
     """
 
     module: str
@@ -24,6 +25,7 @@ class Seam:
     use: str
     parameters: tuple[str, ...] | None = None
     adapter: str = ""
+    attributes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.module}:{self.name}"
@@ -49,6 +51,12 @@ def check(seam: Seam) -> str:
         found = find(seam)
     except LookupError as problem:
         return str(problem)
+    if seam.attributes:
+        if not inspect.isclass(found):
+            return f"{seam} is no class any more"
+        missing = lacking(seam, _attributes(found))
+        if missing:
+            return missing
     if seam.parameters is None:
         return ""
     function = inspect.unwrap(_plain(found))
@@ -67,6 +75,24 @@ def _plain(found: Any) -> Callable[..., Any]:
         return _plain(inspect.getattr_static(found, "__init__"))
     given: Callable[..., Any] = found
     return given
+
+
+def _attributes(owner: type) -> set[str]:
+    """Names in the class and its bases, and those that their methods mention: what a method sets is among them."""
+    names: set[str] = set()
+    for kind in owner.__mro__[:-1]:
+        names.update(kind.__dict__, getattr(kind, "__annotations__", ()), getattr(kind, "_member_map_", ()))
+        for member in kind.__dict__.values():
+            wrapped = getattr(member, "fget", None) or getattr(member, "func", None) or member
+            code = getattr(inspect.unwrap(getattr(wrapped, "__func__", wrapped)), "__code__", None)
+            names.update(code.co_names if code is not None else ())
+    return names
+
+
+def lacking(seam: Seam, names: Collection[str]) -> str:
+    """Which of the seam's attributes are not among the names of what was found, a sentence; "" if none."""
+    missing = [name for name in seam.attributes if name not in names]
+    return f"{seam} has no {', '.join(missing)}" if missing else ""
 
 
 def compare(seam: Seam, names: Sequence[str]) -> str:

@@ -35,15 +35,43 @@ _IRRELEVANT = (
 # What a model configuration says about places and texts, not about computation. The path: the same model may be
 # mounted elsewhere on the next machine.
 _NOT_COMPUTED = frozenset(
-    "allowed_local_media_path allowed_media_domains config_format hf_config hf_config_path hf_text_config hf_token "
-    "io_processor_plugin logprobs_mode model model_weights revision code_revision seed served_model_name "
-    "skip_tokenizer_init tokenizer tokenizer_mode tokenizer_revision trust_remote_code".split()
+    [
+        "allowed_local_media_path",
+        "allowed_media_domains",
+        "config_format",
+        "hf_config",
+        "hf_config_path",
+        "hf_text_config",
+        "hf_token",
+        "io_processor_plugin",
+        "logprobs_mode",
+        "model",
+        "model_weights",
+        "revision",
+        "code_revision",
+        "seed",
+        "served_model_name",
+        "skip_tokenizer_init",
+        "tokenizer",
+        "tokenizer_mode",
+        "tokenizer_revision",
+        "trust_remote_code",
+    ]
 )
 # Parts of vLLM's configuration that shape graphs or memory, by attribute; each has a compute_hash of its own.
-_PARTS = (
-    "cache_config parallel_config scheduler_config device_config offload_config attention_config lora_config "
-    "compilation_config kernel_config mamba_config kv_transfer_config".split()
-)
+_PARTS = [
+    "cache_config",
+    "parallel_config",
+    "scheduler_config",
+    "device_config",
+    "offload_config",
+    "attention_config",
+    "lora_config",
+    "compilation_config",
+    "kernel_config",
+    "mamba_config",
+    "kv_transfer_config",
+]
 
 
 def fields(config: Any, runner: str) -> dict[str, object]:
@@ -108,7 +136,7 @@ def _model_hash(model: Any) -> str:
 
 
 def _parts_hash(config: Any) -> str:
-    parts = {name: getattr(config, name, None) for name in _PARTS}
+    parts: dict[str, Any] = {name: getattr(config, name, None) for name in _PARTS}
     hashes = {name: part.compute_hash() for name, part in parts.items() if hasattr(part, "compute_hash")}
     return _digest([hashes, getattr(config, "additional_config", None)])
 
