@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from foundry import modes
+from foundry import launches, modes
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import error
 from foundry.exports import Events, Exports
@@ -319,6 +319,8 @@ class Session:
 
     def _leave(self) -> None:
         global _active
+        if self._mode == "auto":
+            launches.settle(self._path, self.report.outcome, self.report.archive)
         if os.environ.get(modes.VERIFY_REPORT_VARIABLE):
             self.report.write_verdicts(os.environ[modes.VERIFY_REPORT_VARIABLE])
         with _active_lock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
+from foundry import launches
 from foundry.cli import hook, probe
 from foundry.modes import ARCHIVE_VARIABLE, MODE_VARIABLE, Mode
 
@@ -15,12 +16,22 @@ from foundry.modes import ARCHIVE_VARIABLE, MODE_VARIABLE, Mode
 FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 
 
-def environment(mode: Mode, archive: str | None, env: Mapping[str, str]) -> dict[str, str]:
+def default_archive(env: Mapping[str, str]) -> str:
+    """Where archives lie if nobody says: one per fingerprint, beside each other."""
+    cache = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache")
+    return str(Path(cache, "foundry", "archive"))
+
+
+def environment(mode: Mode, archive: str | None, env: Mapping[str, str], command: Sequence[str] = ()) -> dict[str, str]:
     """The command's environment. Raises hook.NoHook if the hook is needed and cannot be had."""
     made = {**env, MODE_VARIABLE: mode}
     if archive is not None:
         made[ARCHIVE_VARIABLE] = os.path.abspath(archive)
-    if mode in ("off", "load"):
+    if mode == "off":
+        return made
+    if not made.get(ARCHIVE_VARIABLE):
+        made[ARCHIVE_VARIABLE] = default_archive(env)
+    if mode == "load":
         return made
     # The child must not write an archive or journal anything while it is asked.
     answer = probe.ask({**env, MODE_VARIABLE: "off"})
@@ -28,20 +39,25 @@ def environment(mode: Mode, archive: str | None, env: Mapping[str, str]) -> dict
         if mode == "auto":
             return made  # without a driver there is nothing to save
         raise hook.NoHook(answer.problem)
-    if mode == "auto" and made.get(ARCHIVE_VARIABLE) and _fits(made[ARCHIVE_VARIABLE], answer.devices):
-        return made
+    if mode == "auto":
+        launch = launches.key(command, env, answer.devices[0].fields if answer.devices else {})
+        made[launches.LAUNCH_VARIABLE] = launch
+        if _fits(made[ARCHIVE_VARIABLE], answer.devices, launch):
+            return made
     return hook.with_preload(made, hook.hook_library(hook.target_for(answer.devices, env), env))
 
 
-def _fits(archive: str, devices: Sequence[probe.Device]) -> bool:
-    """Whether an archive of this name (or one that `auto` saved beside it) is for the first device."""
+def _fits(archive: str, devices: Sequence[probe.Device], launch: str) -> bool:
+    """Whether an archive of this name (or one that `auto` saved beside it) is for the first device and this start."""
     from foundry import _core, archive_json
     from foundry.fingerprint import Fingerprint
 
     if not devices:
         return False
     fields = devices[0].fields
-    for path in (archive, *sorted(glob.glob(glob.escape(archive) + "-????????"))):
+    for path in launches.candidates(archive):
+        if not launches.served(path, launch):
+            continue
         try:
             saved = archive_json.read(path).fingerprint
         except _core.FoundryError:
@@ -55,7 +71,7 @@ def _fits(archive: str, devices: Sequence[probe.Device]) -> bool:
 def run(mode: Mode, archive: str | None, command: Sequence[str]) -> NoReturn:
     """Becomes the command; returns never. Exits with FAILED, NOT_EXECUTABLE or NOT_FOUND if it cannot."""
     try:
-        env = environment(mode, archive, os.environ)
+        env = environment(mode, archive, os.environ, command)
     except hook.NoHook as problem:
         _fail(FAILED, str(problem))
     sys.stdout.flush()

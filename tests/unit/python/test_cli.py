@@ -14,6 +14,7 @@ import pytest
 from session_world import World
 from typer.testing import CliRunner, Result
 
+from foundry import launches
 from foundry.cli import cleaning, doctor, hook, probe, run
 from foundry.cli.app import app
 
@@ -172,21 +173,41 @@ def test_default_place_of_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert hook.hook_library(80, {}) == tmp_path / "sm_80" / "libcuda_hook.so"
 
 
-def test_auto_loads_what_fits_and_saves_otherwise(world: World, monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
+def test_auto_loads_what_served_the_same_start_and_hooks_otherwise(
+    world: World, monkeypatch: pytest.MonkeyPatch, library: Path
+) -> None:
     env = {"FOUNDRY_HOOK_LIBRARY": str(library)}
     answer(monkeypatch)
-    path = str(world.archive)
-    assert "LD_PRELOAD" in run.environment("auto", path, env)  # nothing there yet
+    path, command = str(world.archive), ["serve", "--model", "a"]
+
+    def auto(*, archive: str | None = path, command: list[str] = command) -> dict[str, str]:
+        return run.environment("auto", archive, env, command)
+
+    first = auto()
+    assert "LD_PRELOAD" in first  # nothing there yet
     world.save()
-    made = run.environment("auto", path, env)
+    assert "LD_PRELOAD" in auto()  # it is not known what for
+    launches.record(path, first["FOUNDRY_LAUNCH"], True)
+    made = auto()
     assert "LD_PRELOAD" not in made and made["FOUNDRY_MODE"] == "auto"
-    assert "LD_PRELOAD" in run.environment("auto", None, env)  # no archive named: the program decides
+    assert "LD_PRELOAD" in auto(archive=None)  # the default place has none
+    assert "LD_PRELOAD" in auto(command=["serve", "--model", "b"])
     answer(monkeypatch, devices=[device(sm_count=108)])
-    assert "LD_PRELOAD" in run.environment("auto", path, env)
+    assert "LD_PRELOAD" in auto()
     # One that auto saved beside it counts.
-    world.archive.rename(f"{path}-0123abcd")
     answer(monkeypatch)
-    assert "LD_PRELOAD" not in run.environment("auto", path, env)
+    world.archive.rename(f"{path}-0123abcd")
+    os.rename(f"{path}.launches", f"{path}-0123abcd.launches")
+    assert "LD_PRELOAD" not in auto()
+
+
+def test_without_a_name_archives_lie_in_the_cache(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
+    answer(monkeypatch)
+    env = {"FOUNDRY_HOOK_LIBRARY": str(library), "XDG_CACHE_HOME": "/c", "HOME": "/h"}
+    assert run.environment("auto", None, env)["FOUNDRY_ARCHIVE"] == "/c/foundry/archive"
+    assert run.environment("load", None, {"HOME": "/h"})["FOUNDRY_ARCHIVE"] == "/h/.cache/foundry/archive"
+    assert run.environment("save", None, {**env, "FOUNDRY_ARCHIVE": "/mine"})["FOUNDRY_ARCHIVE"] == "/mine"
+    assert "FOUNDRY_ARCHIVE" not in run.environment("off", None, env)
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
