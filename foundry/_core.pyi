@@ -88,6 +88,9 @@ def seal(sealed: bool) -> None: ...
 def buffer_span(memory: object) -> tuple[int, int]:
     """Address and bytes of an object with the buffer protocol. Raises FoundryError(kind="invalid") for any other."""
 
+def buffer_span(memory: object) -> tuple[int, int]:
+    """Address and bytes of an object with the buffer protocol. Raises FoundryError(kind="invalid") for any other."""
+
 def release_quarantine() -> None: ...
 
 class AllocatorSymbols:
@@ -182,6 +185,9 @@ class Saver:
     def __init__(self, device: int) -> None: ...
     def add_graph(self, raw_graph: int, name: str) -> int:
         """Snapshots a captured CUgraph now. Raises FoundryError(kind="unsupported") naming node and neighbours."""
+
+    def add_host_range(self, name: str, address: int, nbytes: int) -> None:
+        """Pinned memory that graphs added afterwards may use. Raises FoundryError(kind="invalid") if it is not pinned."""
 
     def add_host_range(self, name: str, address: int, nbytes: int) -> None:
         """Pinned memory that graphs added afterwards may use. Raises FoundryError(kind="invalid") if it is not pinned."""
@@ -352,6 +358,9 @@ class Loader:
         Graphs with copies or fills are built after settle(): the driver checks the addresses in them. The keywords
         spread the work over threads (RestoreTuning in csrc/graph/restore.h).
         """
+
+    def register_host(self, name: str, address: int, nbytes: int) -> None:
+        """Between start() and settle(). What is wrong with the memory becomes the error of the graphs that use it."""
 
     def settle(self) -> None:
         """The memory of all rebuilt zones is mapped now."""

@@ -91,6 +91,7 @@ class Session:
         self._extra = fingerprint
         self._all_golden = golden
         self._golden: set[str] = set()
+        self._host: list[object] = []  # kept alive
         self._verify = modes.chosen_verify(verify)
         self._given_runtime = runtime
         self._anchors = Anchors()
@@ -130,6 +131,22 @@ class Session:
             for child, tensor, constant in self._runtime().named_tensors(module):
                 self.register(f"{name}.{child}", tensor, mutable=not constant)
         return module
+
+    def register_host(self, name: str, memory: T) -> T:
+        """Declares pinned host memory that captured functions copy from or to, or that their kernels use; returns it.
+
+        memory: a contiguous CPU tensor, or anything with the buffer protocol (NumPy, ctypes, memoryview). Before the
+        graphs that use it. LOAD must register memory of that name, too, at least as large: wherever it lies, restored
+        graphs use it. What it holds is the program's business. The session keeps it alive.
+
+        Raises FoundryError(kind="invalid") on SAVE if it is not pinned, overlaps other such memory, or if the name is
+        taken. On LOAD graphs that need memory that is missing or does not fit are captured natively.
+        """
+        backend = self._entered()
+        if self._mode != "off":
+            backend.registered_host(name, memory)
+            self._host.append(memory)
+        return memory
 
     def export(self, name: str, tensor: T) -> T:
         """Declares a tensor that only forwards or warm-ups create and that the program needs after its start.

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, journal, native, reseat, verifying
+from foundry import _core, host, journal, native, reseat, verifying
 from foundry.anchors import Anchor, Anchors, Comparison, compare
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
@@ -103,6 +103,14 @@ class LoadBackend:
 
     def registered(self, anchor: Anchor) -> None:
         """Compared when the session finishes."""
+
+    def registered_host(self, name: str, memory: Any) -> None:
+        """Graphs that use memory of that name use this one."""
+        if self._finished:
+            if not self._native:
+                raise wrong_state(f"host memory {name!r} must be registered before the session is finished")
+            return
+        self._loader.register_host(name, *host.span(self._runtime, memory))
 
     def in_phase(self, tensor: Any) -> bool:
         """Whether it lies in a rebuilt zone."""

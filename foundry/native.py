@@ -24,6 +24,9 @@ class Backend(Protocol):
     def registered(self, anchor: Anchor) -> None:
         """Checks an anchor tensor when it is registered."""
 
+    def registered_host(self, name: str, memory: Any) -> None:
+        """Host memory that graphs use; raises FoundryError where they cannot."""
+
     def in_phase(self, tensor: Any) -> bool:
         """Whether a tensor lies in a rebuilt zone."""
 
@@ -76,6 +79,9 @@ class NativeBackend:
         return nullcontext()
 
     def registered(self, anchor: Anchor) -> None:
+        """Nothing to do."""
+
+    def registered_host(self, name: str, memory: Any) -> None:
         """Nothing to do."""
 
     def in_phase(self, tensor: Any) -> bool:

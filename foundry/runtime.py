@@ -71,6 +71,11 @@ class Runtime(Protocol):
 
     def is_tensor(self, value: Any) -> bool: ...
 
+    def host_span(self, tensor: Any) -> tuple[int, int]:
+        """Address and bytes of a tensor on the host that lies in one piece.
+
+        Raises FoundryError(kind="invalid") for any other."""
+
     def adopt(self, tensor: Tensor, owner: object) -> Any:
         """A framework tensor over existing memory, its storage being the recorded one; keeps `owner` alive as long as
         anything uses that storage."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, archive_json, outputs
+from foundry import _core, archive_json, host, outputs
 from foundry.errors import invalid, unsupported, wrong_state
 from foundry.graphs import Graph
 from foundry.phases import PhaseStack
 from foundry.replays import Replays
-from foundry.text import size
+from foundry.text import count, size
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
@@ -102,6 +102,11 @@ class SaveBackend:
                 "inside `with session.phase(...)`, so that LOAD can put it at the same address"
             )
         return _as(tensor, name=anchor.name, constant=not anchor.mutable, mutable=anchor.mutable)
+
+    def registered_host(self, name: str, memory: Any) -> None:
+        """Graphs that are captured afterwards may use it."""
+        if not self._over:
+            self._saver.add_host_range(name, *host.span(self._runtime, memory))
 
     def in_phase(self, tensor: Any) -> bool:
         """Whether it lies in a rebuilt zone."""
@@ -262,8 +267,12 @@ class SaveBackend:
             if self._golden:
                 with report.step("golden runs"):
                     self._record_golden(saved, staging, replays)
+            manifest = self._manifest(saved, staging.path)
+            if report.left_out and not report.saved:
+                number, first = count(len(report.left_out), "graph"), next(iter(report.left_out.values()))[0]
+                raise unsupported(f"none of {number} can be restored, so no archive is published; the first: {first}")
             with report.step("publish"):
-                staging.write_text(archive_json.NAME, self._manifest(saved, staging.path).dumps())
+                staging.write_text(archive_json.NAME, manifest.dumps())
                 report.warnings += staging.publish()
         except BaseException:
             staging.discard()

@@ -6,7 +6,7 @@
 
 #include "csrc/archive/records.h"
 
-namespace foundry::graph {
+namespace foundry::archive {
 
 // [address, address + bytes); an extent that would wrap around ends at the end of the address space.
 struct Extent {
@@ -38,20 +38,20 @@ inline Extent box(uint64_t base, uint64_t x, uint64_t y, uint64_t z, uint64_t pi
 
 }  // namespace internal
 
-inline Extent source_extent(const archive::MemcpyRecord& copy) {
+inline Extent source_extent(const MemcpyRecord& copy) {
   return internal::box(copy.source, copy.source_x, copy.source_y, copy.source_z, copy.source_pitch, copy.source_height,
                        copy.width_bytes, copy.height, copy.depth);
 }
 
-inline Extent destination_extent(const archive::MemcpyRecord& copy) {
+inline Extent destination_extent(const MemcpyRecord& copy) {
   return internal::box(copy.destination, copy.destination_x, copy.destination_y, copy.destination_z,
                        copy.destination_pitch, copy.destination_height, copy.width_bytes, copy.height, copy.depth);
 }
 
-inline Extent extent(const archive::MemsetRecord& set) {
+inline Extent extent(const MemsetRecord& set) {
   return internal::box(set.destination, 0, 0, 0, set.pitch, 0,
                        internal::saturated(static_cast<unsigned __int128>(set.width) * set.element_bytes), set.height,
                        1);
 }
 
-}  // namespace foundry::graph
+}  // namespace foundry::archive

@@ -160,7 +160,7 @@ enum class PointerClass : uint32_t {
   anchor = 1,         // target: anchor index
   materialized = 2,   // target: kNone
   module_global = 3,  // target: module global index
-  host = 4,           // target: registered host range
+  host = 4,           // target: host range, kNone in graphs that were left out
   relocatable = 5,    // target: relocatable range
   rebuilt = 6,        // rebuilt zone, no anchor covers it
   padding = 7,        // proved meaningless by poisoning
@@ -177,6 +177,13 @@ struct PointerRecord {
   uint32_t offset;  // bytes into the parameter
   uint32_t pointer_class;  // PointerClass
   uint32_t target;
+};
+
+// Pinned memory of the program that graphs copy from or to. LOAD's program registers its own under the same name, and
+// the words of class `host` move with it.
+struct HostRangeRecord {
+  StringRef name;
+  uint64_t address, bytes;  // at SAVE
 };
 
 // ---- memory.fdry
@@ -314,6 +321,7 @@ struct PythonFrameRecord {
   X(module_globals, 15, 1, graphs, ModuleGlobalRecord, 1ull << 20)          \
   X(global_content, 16, 1, graphs, blob, 1ull << 34)                        \
   X(pointers, 17, 1, graphs, PointerRecord, 1ull << 27)                     \
+  X(host_ranges, 18, 1, graphs, HostRangeRecord, 1ull << 16)                \
   X(memory_strings, 64, 1, memory, blob, 1ull << 28)                        \
   X(zones, 65, 1, memory, ZoneRecord, 64)                                   \
   X(allocations, 66, 1, memory, AllocationRecord, 1ull << 24)               \

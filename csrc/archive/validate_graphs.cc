@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/archive/checker.h"
+#include "csrc/archive/extents.h"
 #include "csrc/archive/images.h"
 #include "csrc/archive/validate.h"
 #include "csrc/base/text.h"
@@ -26,13 +27,15 @@ class GraphsValidator {
         nodes_(file.section<Section::nodes>()),
         kernels_(file.section<Section::kernels>()),
         edges_(file.section<Section::edges>()),
-        globals_(file.section<Section::module_globals>()) {}
+        globals_(file.section<Section::module_globals>()),
+        host_ranges_(file.section<Section::host_ranges>()) {}
 
   void run() {
     check_.strings();
     images();
     functions();
     launch_attributes();
+    host_ranges();
     kernels();
     memcpys();
     memsets();
@@ -133,6 +136,36 @@ class GraphsValidator {
     }
   }
 
+  void host_ranges() {
+    boost::unordered_flat_set<std::string_view> names;
+    for (size_t i = 0; i < host_ranges_.size(); ++i) {
+      const HostRangeRecord& range = host_ranges_[i];
+      check_.at(Section::host_ranges, i);
+      check_.name("name", range.name);
+      check_.require(names.insert(file_.view(range.name)).second, "another host range has the same name");
+      check_.require(range.bytes > 0, "it has no bytes");
+      check_.addresses("address and bytes", range.address, range.bytes);
+    }
+    std::vector<size_t> by_address(host_ranges_.size());
+    for (size_t i = 0; i < by_address.size(); ++i) by_address[i] = i;
+    std::sort(by_address.begin(), by_address.end(),
+              [&](size_t a, size_t b) { return host_ranges_[a].address < host_ranges_[b].address; });
+    for (size_t i = 1; i < by_address.size(); ++i) {
+      const HostRangeRecord& before = host_ranges_[by_address[i - 1]];
+      check_.at(Section::host_ranges, by_address[i]);
+      check_.require(before.address + before.bytes <= host_ranges_[by_address[i]].address,
+                     "it overlaps another host range");
+    }
+  }
+
+  // LOAD moves a host address with its range: a copy must not leave it.
+  void host_side(const char* field, uint64_t base, const Extent& extent) {
+    const bool inside = std::any_of(host_ranges_.begin(), host_ranges_.end(), [&](const HostRangeRecord& range) {
+      return base - range.address < range.bytes && extent.within(range.address, range.bytes);
+    });
+    if (!inside) check_.fail(std::string(field) + " is host memory outside the registered ranges");
+  }
+
   // One side of a three-dimensional copy: the last byte's offset must not overflow.
   void copy_side(const char* field, uint64_t address, uint64_t x, uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows,
                  const MemcpyRecord& copy) {
@@ -154,6 +187,10 @@ class GraphsValidator {
                 copy.source_height, copy);
       copy_side("the destination", copy.destination, copy.destination_x, copy.destination_y, copy.destination_z,
                 copy.destination_pitch, copy.destination_height, copy);
+      if ((copy.flags & kSourceIsHost) != 0) host_side("the source", copy.source, source_extent(copy));
+      if ((copy.flags & kDestinationIsHost) != 0) {
+        host_side("the destination", copy.destination, destination_extent(copy));
+      }
     }
   }
 
@@ -341,6 +378,11 @@ class GraphsValidator {
       if (pointer.pointer_class == static_cast<uint32_t>(PointerClass::module_global)) {
         check_.index("target", pointer.target, Section::module_globals, globals_.size());
       }
+      if (pointer.pointer_class == static_cast<uint32_t>(PointerClass::host) && pointer.target != kNone) {
+        check_.index("target", pointer.target, Section::host_ranges, host_ranges_.size());
+        const HostRangeRecord& range = host_ranges_[pointer.target];
+        check_.require(pointer.value - range.address < range.bytes, "the word lies outside its host range");
+      }
     }
   }
 
@@ -355,6 +397,7 @@ class GraphsValidator {
   std::span<const KernelRecord> kernels_;
   std::span<const EdgeRecord> edges_;
   std::span<const ModuleGlobalRecord> globals_;
+  std::span<const HostRangeRecord> host_ranges_;
   std::vector<uint32_t> params_end_;  // per function
   // Scratch of acyclic(), kept to allocate once.
   std::vector<uint32_t> waiting_, order_, ready_;

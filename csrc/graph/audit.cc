@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "csrc/archive/extents.h"
 #include "csrc/base/text.h"
 #include "csrc/graph/address_classes.h"
 #include "csrc/graph/audit_text.h"
-#include "csrc/graph/extents.h"
 
 namespace foundry::graph {
 namespace {
 
+using archive::Extent;
 using archive::PointerRecord;
 
 class Audit {

@@ -14,11 +14,21 @@
 
 namespace foundry::graph {
 
+// Who made allocations, for sentences: "forward (model.py:12) < step (engine.py:40); libtorch.so+0x1234". Empty where
+// that is not known.
+class Origins {
+ public:
+  virtual ~Origins() = default;
+  virtual std::string of(const foundry_range& allocation) const = 0;
+  virtual std::string of_host(uint64_t address) const = 0;
+};
+
 struct AuditInput {
   GraphView graphs;  // `module_globals` holds the variables of this process, with their addresses
   const MemoryMap* memory = nullptr;
   std::span<const NamedRange> host_ranges;         // PointerRecord::target of class `host`
   std::span<const NamedRange> relocatable_ranges;  // PointerRecord::target of class `relocatable`
+  const Origins* origins = nullptr;                // may be null
 };
 
 enum class FindingKind : uint32_t {

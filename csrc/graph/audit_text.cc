@@ -33,19 +33,24 @@ std::string operand_words(const PointerRecord& pointer) {
   }
 }
 
-std::string allocation_words(const MemoryMap& memory, const foundry_range& range) {
+std::string made_by(const std::string& origin) { return origin.empty() ? "" : ", made by " + origin; }
+
+std::string allocation_words(const AuditInput& input, const foundry_range& range) {
+  const MemoryMap& memory = *input.memory;
   const uint32_t zone = memory.zone_of(range.address);
-  return format("allocation %llu (%s at %s in zone %s)", static_cast<unsigned long long>(range.ordinal),
+  return format("allocation %llu (%s at %s in zone %s%s)", static_cast<unsigned long long>(range.ordinal),
                 bytes_text(range.bytes).c_str(), hex(range.address).c_str(),
-                zone == kNone ? "?" : memory.zones()[zone].name);
+                zone == kNone ? "?" : memory.zones()[zone].name,
+                input.origins == nullptr ? "" : made_by(input.origins->of(range)).c_str());
 }
 
 // "inside allocation 7 (...), which was freed", "4.00 KiB behind allocation 7 (...)".
-std::string place_words(const MemoryMap& memory, uint64_t address) {
+std::string place_words(const AuditInput& input, uint64_t address) {
+  const MemoryMap& memory = *input.memory;
   if (const uint32_t inside = memory.range_of(address); inside != kNone) {
     const foundry_range& range = memory.ranges()[inside];
     const bool freed = range.state == FOUNDRY_RANGE_QUARANTINED || range.state == FOUNDRY_RANGE_RELEASED;
-    return "inside " + allocation_words(memory, range) + (freed ? ", which was freed" : "");
+    return "inside " + allocation_words(input, range) + (freed ? ", which was freed" : "");
   }
   const auto nearest = memory.ranges().nearest(address);
   if (!nearest) return "in a zone without any allocation";
@@ -53,7 +58,7 @@ std::string place_words(const MemoryMap& memory, uint64_t address) {
   const bool behind = address >= range.address;
   const uint64_t distance = behind ? address - (range.address + layout::extent(range)) : range.address - address;
   return format("%s %s %s", bytes_text(distance).c_str(), behind ? "behind" : "in front of",
-                allocation_words(memory, range).c_str());
+                allocation_words(input, range).c_str());
 }
 
 }  // namespace
@@ -76,7 +81,7 @@ std::vector<Holder> holders_of(const GraphView& view) {
 
 std::string finding_text(const AuditInput& input, const std::vector<Holder>& holders, const PointerRecord& pointer,
                          FindingKind kind) {
-  const std::string place = place_words(*input.memory, pointer.value);
+  const std::string place = place_words(input, pointer.value);
   std::string what;
   switch (kind) {
     case FindingKind::dangling:
@@ -91,9 +96,10 @@ std::string finding_text(const AuditInput& input, const std::vector<Holder>& hol
           "after Foundry began, or be registered as a relocatable range";
       break;
     case FindingKind::pinned_host:
-      what =
-          "pinned host memory, which will not exist on LOAD; register the host range, or copy to the device outside "
-          "the capture";
+      what = format(
+          "pinned host memory%s, which will not exist on LOAD; register the host range (register_host), or copy to the "
+          "device outside the capture",
+          input.origins == nullptr ? "" : made_by(input.origins->of_host(pointer.value)).c_str());
       break;
     case FindingKind::unanchored:
       what = format(

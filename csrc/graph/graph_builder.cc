@@ -19,7 +19,9 @@ using Rebound = std::span<const PointerRecord* const>;
 GraphBuilder::GraphBuilder(const Context& context) : c_(context) {
   for (const PointerRecord& pointer : c_.view.pointers) {
     const auto kind = static_cast<PointerClass>(pointer.pointer_class);
-    if (kind == PointerClass::module_global || kind == PointerClass::relocatable) rebound_.push_back(&pointer);
+    if (kind == PointerClass::module_global || kind == PointerClass::relocatable || kind == PointerClass::host) {
+      rebound_.push_back(&pointer);
+    }
   }
   std::stable_sort(rebound_.begin(), rebound_.end(), [](const PointerRecord* a, const PointerRecord* b) {
     return std::tie(a->graph, a->node) < std::tie(b->graph, b->node);
@@ -183,6 +185,8 @@ Status GraphBuilder::add_memcpy(CUgraph into, uint32_t payload, Rebound rebound,
   uint64_t destination = record.destination;
   FOUNDRY_TRY(rebind_operand(rebound, archive::kPointerSource, source));
   FOUNDRY_TRY(rebind_operand(rebound, archive::kPointerDestination, destination));
+  if ((record.flags & archive::kSourceIsHost) != 0) FOUNDRY_TRY(check_host(rebound, archive::kPointerSource));
+  if ((record.flags & archive::kDestinationIsHost) != 0) FOUNDRY_TRY(check_host(rebound, archive::kPointerDestination));
   CUDA_MEMCPY3D params{};
   if ((record.flags & archive::kSourceIsHost) != 0) {
     params.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -281,11 +285,28 @@ Result<uint64_t> GraphBuilder::shift_of(const PointerRecord& pointer) const {
     FOUNDRY_ASSIGN(const uint64_t here, c_.libraries.global(pointer.target));
     return here - c_.view.module_globals[pointer.target].address;
   }
+  if (static_cast<PointerClass>(pointer.pointer_class) == PointerClass::host) {
+    if (pointer.target >= c_.host_shifts.size()) {
+      return Error{ErrorKind::corrupt, 0,
+                   format("host address %s belongs to no host range of the archive", hex(pointer.value).c_str())};
+    }
+    FOUNDRY_ASSIGN(const int64_t shift, c_.host_shifts[pointer.target]);
+    return static_cast<uint64_t>(shift);
+  }
   if (pointer.target >= c_.relocations.size()) {
     return Error{ErrorKind::state, 0,
                  format("it points into relocatable range %u, which was not registered on LOAD", pointer.target)};
   }
   return static_cast<uint64_t>(c_.relocations[pointer.target]);
+}
+
+Status GraphBuilder::check_host(Rebound rebound, uint32_t operand) const {
+  for (const PointerRecord* pointer : rebound) {
+    if (pointer->param == operand && static_cast<PointerClass>(pointer->pointer_class) == PointerClass::host) {
+      return success();
+    }
+  }
+  return Error{ErrorKind::corrupt, 0, "the archive does not say which host range it uses"};
 }
 
 Status GraphBuilder::rebind_operand(Rebound rebound, uint32_t operand, uint64_t& word) const {

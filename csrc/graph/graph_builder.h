@@ -26,6 +26,9 @@ class GraphBuilder {
     CUcontext context;
     std::span<const CUevent> events;       // by index into view.graph_events
     std::span<const int64_t> relocations;  // by target of pointers of class `relocatable`
+    // By target of pointers of class `host`; an error says why there is no such memory here. May change until the first
+    // graph with such pointers is built.
+    std::span<const Result<int64_t>> host_shifts;
   };
   explicit GraphBuilder(const Context& context);
 
@@ -50,6 +53,8 @@ class GraphBuilder {
   std::span<const archive::PointerRecord* const> rebound_of(uint32_t graph, uint32_t node) const;
   // What has to be added to the recorded value.
   Result<uint64_t> shift_of(const archive::PointerRecord& pointer) const;
+  // `corrupt` unless a pointer of the list says which host range the operand lies in.
+  Status check_host(std::span<const archive::PointerRecord* const> rebound, uint32_t operand) const;
   // Shifts `word` if a pointer of the list stands for the operand (archive::kPointerSource and the like).
   Status rebind_operand(std::span<const archive::PointerRecord* const> rebound, uint32_t operand, uint64_t& word) const;
 

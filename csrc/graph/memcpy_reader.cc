@@ -1,12 +1,13 @@
 // GraphReader: memcpy nodes.
 #include <algorithm>
 
+#include "csrc/archive/extents.h"
 #include "csrc/base/text.h"
-#include "csrc/graph/extents.h"
 #include "csrc/graph/graph_reader.h"
 
 namespace foundry::graph {
 
+using archive::Extent;
 using archive::MemcpyRecord;
 
 Result<uint32_t> GraphReader::read_memcpy(CUgraphNode node) {
@@ -59,19 +60,20 @@ Result<uint64_t> GraphReader::memcpy_end(CUmemorytype type, const void* host, CU
 }
 
 Status GraphReader::check_host_extents(const MemcpyRecord& record) const {
-  const auto check = [&](uint32_t flag, const Extent& extent, const char* verb) -> Status {
+  const auto check = [&](uint32_t flag, uint64_t base, const Extent& extent, const char* verb) -> Status {
     if ((record.flags & flag) == 0) return success();
+    // The base too: LOAD moves it with the range.
     const bool registered = std::any_of(host_ranges_.begin(), host_ranges_.end(), [&](const NamedRange& range) {
-      return extent.within(range.address, range.bytes);
+      return base - range.address < range.bytes && extent.within(range.address, range.bytes);
     });
     if (registered) return success();
     return Error{ErrorKind::unsupported, 0,
                  format("it %s %s of host memory at %s, which does not exist on LOAD; copy outside the capture, or "
-                        "register the host range",
+                        "register the host range (register_host)",
                         verb, bytes_text(extent.bytes).c_str(), hex(extent.address).c_str())};
   };
-  FOUNDRY_TRY(check(archive::kSourceIsHost, source_extent(record), "reads"));
-  return check(archive::kDestinationIsHost, destination_extent(record), "writes");
+  FOUNDRY_TRY(check(archive::kSourceIsHost, record.source, source_extent(record), "reads"));
+  return check(archive::kDestinationIsHost, record.destination, destination_extent(record), "writes");
 }
 
 }  // namespace foundry::graph

@@ -47,7 +47,13 @@ struct Restorer::State {
         view(used_view),
         options(std::move(given)),
         libraries(driver, view, std::move(provider), images_of(view, options.order)),
-        kernels(driver, view, libraries, options.device) {}
+        kernels(driver, view, libraries, options.device) {
+    for (const archive::HostRangeRecord& range : view.host_ranges) {
+      host_shifts.emplace_back(Error{ErrorKind::mismatch, 0,
+                                     format("host memory '%s' was not registered; register_host() it as on SAVE",
+                                            std::string(view.text(range.name)).c_str())});
+    }
+  }
 
   ~State() {
     const driver::ScopedContext current(driver, options.context);
@@ -82,6 +88,7 @@ struct Restorer::State {
   Kernels kernels;
   std::vector<CUevent> events;        // by index into view.graph_events
   std::vector<CUevent> owned_events;  // each once
+  std::vector<Result<int64_t>> host_shifts;
   std::unique_ptr<GraphBuilder> builder;
   std::unique_ptr<Pipeline> pipeline;
 };
@@ -98,9 +105,9 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
     FOUNDRY_TRY(current.status());
     FOUNDRY_TRY(state->create_events());
   }
-  state->builder = std::make_unique<GraphBuilder>(GraphBuilder::Context{driver, state->view, state->libraries,
-                                                                        state->kernels, state->options.context,
-                                                                        state->events, state->options.relocations});
+  state->builder = std::make_unique<GraphBuilder>(
+      GraphBuilder::Context{driver, state->view, state->libraries, state->kernels, state->options.context,
+                            state->events, state->options.relocations, state->host_shifts});
   state->pipeline = std::make_unique<Pipeline>(driver, state->view, state->libraries, state->kernels, *state->builder,
                                                state->options);
   try {
@@ -113,6 +120,7 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
 }
 
 Result<CUgraphExec> Restorer::wait(uint32_t graph) { return state_->pipeline->wait(graph); }
+void Restorer::place_host(uint32_t range, Result<int64_t> shift) { state_->host_shifts.at(range) = std::move(shift); }
 void Restorer::release() { state_->pipeline->release(); }
 void Restorer::prefer(uint32_t graph) { state_->pipeline->prefer(graph); }
 CUgraphExec Restorer::ready(uint32_t graph) const { return state_->pipeline->ready(graph); }
@@ -139,6 +147,11 @@ Result<CUevent> Restorer::event(std::string_view name) const {
 std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order) {
   enum class Answer : uint8_t { unknown, no, yes };
   std::vector<Answer> answers(view.graphs.size(), Answer::unknown);
+  for (const archive::PointerRecord& pointer : view.pointers) {
+    if (static_cast<archive::PointerClass>(pointer.pointer_class) == archive::PointerClass::host) {
+      answers[pointer.graph] = Answer::yes;
+    }
+  }
   const auto has_copies = [&](const auto& self, uint32_t graph) -> bool {
     if (answers[graph] != Answer::unknown) return answers[graph] == Answer::yes;
     const archive::GraphRecord& record = view.graphs[graph];

@@ -85,6 +85,9 @@ class Restorer {
   Restorer(const Restorer&) = delete;
   Restorer& operator=(const Restorer&) = delete;
 
+  // Before release(): where host range `range` lies here (here minus SAVE), or why there is none. Graphs that use it
+  // must be held; without this call they fail.
+  void place_host(uint32_t range, Result<int64_t> shift);
   // Builds the graphs that were held back, too; later calls do nothing.
   void release();
   // Blocks until the graph is ready and moves it to the front of the work. The error names graph, node and kernel;
@@ -114,8 +117,8 @@ class Restorer {
   std::unique_ptr<State> state_;
 };
 
-// Graphs of `order` whose nodes name memory that must be mapped when they are added: the driver checks the addresses
-// of copies and fills, also those in child graphs.
+// Graphs of `order` whose nodes name memory that must be there when they are added, also in child graphs: the driver
+// checks the addresses of copies and fills, and those of host memory move.
 std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order);
 
 }  // namespace foundry::graph

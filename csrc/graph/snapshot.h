@@ -36,7 +36,7 @@ class Snapshotter {
   // empty name or one used before, `driver`. After an error everything is as it was before the call.
   Result<uint32_t> add(CUgraph graph, std::string_view name);
 
-  // Memcpy nodes may read and write this host memory; LOAD places it at the same address.
+  // Graphs may copy from and to this pinned memory, and kernels may get its addresses: they move with it on LOAD.
   void register_host_range(NamedRange range);
   const std::vector<NamedRange>& host_ranges() const;
   // LOAD hands the event back under this name, created with `flags` (CUevent_flags; the driver cannot be asked for

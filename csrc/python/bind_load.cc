@@ -96,6 +96,8 @@ std::vector<PointerSummary> pointers(const ArchiveData& archive) {
         pointer.target = tensors[record.target].name;
       } else if (record.pointer_class == static_cast<uint32_t>(archive::PointerClass::module_global)) {
         pointer.target = view.text(view.module_globals[record.target].symbol);
+      } else if (record.pointer_class == static_cast<uint32_t>(archive::PointerClass::host)) {
+        pointer.target = view.text(view.host_ranges[record.target].name);
       }
     }
     list.push_back(std::move(pointer));
@@ -244,6 +246,12 @@ void bind_load(py::module_& module) {
           py::arg("build_threads") = kTuning.build_threads,
           py::arg("instantiate_threads") = kTuning.instantiate_threads, py::arg("queue_limit") = kTuning.queue_limit,
           py::arg("early_lookup") = kTuning.early_lookup)
+      .def(
+          "register_host",
+          [](Loader& loader, const std::string& name, uint64_t address, uint64_t nbytes) {
+            unlocked([&] { return loader.register_host({address, nbytes, name}); });
+          },
+          py::arg("name"), py::arg("address"), py::arg("nbytes"))
       .def("settle",
            [](Loader& loader) {
              unlocked([&] {

@@ -98,6 +98,23 @@ void bind_process(py::module_& module) {
       "device_info", [](int ordinal) { return unlocked([=] { return device_info(ordinal); }); }, py::arg("ordinal"));
 
   module.def(
+      "buffer_span",
+      [](const py::object& memory) {
+        Py_buffer view;
+        if (PyObject_GetBuffer(memory.ptr(), &view, PyBUF_SIMPLE) != 0) {
+          PyErr_Clear();
+          throw Failure{Error{ErrorKind::invalid, 0,
+                              format("a %s is no host memory in one piece: give a contiguous CPU tensor or an object "
+                                     "with the buffer protocol",
+                                     Py_TYPE(memory.ptr())->tp_name)}};
+        }
+        const std::pair<uint64_t, uint64_t> span{reinterpret_cast<uint64_t>(view.buf), view.len};
+        PyBuffer_Release(&view);
+        return span;
+      },
+      py::arg("memory"));
+
+  module.def(
       "read_memory",
       [](uint64_t address, uint64_t nbytes) {
         std::string data(nbytes, '\0');

@@ -135,6 +135,12 @@ void bind_save(py::module_& module) {
           },
           py::arg("raw_graph"), py::arg("name"))
       .def(
+          "add_host_range",
+          [](Saver& saver, const std::string& name, uint64_t address, uint64_t nbytes) {
+            unlocked([&] { return saver.add_host_range({address, nbytes, name}); });
+          },
+          py::arg("name"), py::arg("address"), py::arg("nbytes"))
+      .def(
           "add_tensor", [](Saver& saver, const TensorInfo& tensor) { return unwrap(saver.add_tensor(tensor)); },
           py::arg("tensor"))
       .def(

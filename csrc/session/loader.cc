@@ -6,6 +6,7 @@
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
 #include "csrc/session/device_memory.h"
+#include "csrc/session/host_ranges.h"
 
 namespace foundry::session {
 
@@ -170,6 +171,28 @@ Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tu
                  graph::Restorer::start(process_.driver(), view, provider, std::move(options)));
   const std::lock_guard lock(mutex_);
   restorer_ = std::move(restorer);
+  return success();
+}
+
+Status Loader::register_host(const graph::NamedRange& range) {
+  const std::shared_ptr<graph::Restorer> restorer = this->restorer();
+  if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its graphs use no host memory any more"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  const graph::GraphView view = archive_->graphs();
+  for (uint32_t index = 0; index < view.host_ranges.size(); ++index) {
+    const archive::HostRangeRecord& record = view.host_ranges[index];
+    if (view.text(record.name) != range.name) continue;
+    Result<int64_t> shift = static_cast<int64_t>(range.address - record.address);
+    if (range.bytes < record.bytes) {
+      shift = Error{ErrorKind::mismatch, 0,
+                    format("host memory '%s' has %s here and had %s on SAVE", range.name.c_str(),
+                           bytes_text(range.bytes).c_str(), bytes_text(record.bytes).c_str())};
+    } else if (Status pinned = check_pinned(process_.driver(), range); !pinned.ok()) {
+      shift = std::move(pinned).error();
+    }
+    restorer->place_host(index, std::move(shift));
+  }
   return success();
 }
 

@@ -84,6 +84,9 @@ class Loader {
   Status claim(uint64_t address, uint64_t bytes);
   // Graphs with copies or fills wait for settle().
   Status start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning = {});
+  // After start() and before settle(): the program's pinned memory of that name. What is wrong with it becomes the
+  // error of the graphs that use it; a name that the archive does not have is no error.
+  Status register_host(const graph::NamedRange& range);
   // The memory of rebuilt zones is mapped now.
   void settle();
   Status wait(uint32_t graph);

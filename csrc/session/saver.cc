@@ -12,6 +12,7 @@
 #include "csrc/graph/reach.h"
 #include "csrc/session/golden.h"
 #include "csrc/session/graph_walk.h"
+#include "csrc/session/host_ranges.h"
 #include "csrc/session/image_store.h"
 
 namespace foundry::session {
@@ -50,7 +51,8 @@ Saver::Saver(Process& process, int device, CUcontext context)
       device_(device),
       context_(context),
       images_(process.driver(), process.abi()),
-      snapshotter_(process.driver(), images_) {}
+      snapshotter_(process.driver(), images_),
+      origins_(process) {}
 
 Saver::~Saver() = default;
 
@@ -86,6 +88,19 @@ Result<uint32_t> Saver::add_graph(CUgraph graph, const std::string& name) {
   auto index = snapshotter_.add(graph, name);
   snapshot_ms_ += watch.lap();
   return index;
+}
+
+Status Saver::add_host_range(graph::NamedRange range) {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_TRY(check_new_range(process_.driver(), snapshotter_.host_ranges(), range));
+  archive::HostRangeRecord record{};
+  record.name = snapshotter_.tables().graphs_strings.add(range.name);
+  record.address = range.address;
+  record.bytes = range.bytes;
+  snapshotter_.tables().host_ranges.push_back(record);
+  snapshotter_.register_host_range(std::move(range));
+  return success();
 }
 
 Result<bool> Saver::name_event(CUevent event, const std::string& name, uint32_t flags) {
@@ -129,6 +144,7 @@ void Saver::leave_out(uint32_t graph, const std::vector<size_t>& findings, Exami
   graph::AuditInput input;
   input.graphs = tables.view();
   input.memory = &found.memory.map;
+  input.origins = &origins_;
   std::vector<graph::Holder> holders;
   for (size_t i = 0; i < std::min(findings.size(), kMostSentences); ++i) {
     const graph::Finding& finding = found.audit.findings[findings[i]];
@@ -203,6 +219,8 @@ Result<std::vector<Doubt>> Saver::examine() {
   graph::AuditInput input;
   input.graphs = tables.view();
   input.memory = &found->memory.map;
+  input.host_ranges = snapshotter_.host_ranges();
+  input.origins = &origins_;
   FOUNDRY_ASSIGN(found->audit, graph::audit(process_.driver(), input));
   tables.pointers = found->audit.pointers;
   judge_outputs(found->memory, report);

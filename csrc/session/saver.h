@@ -15,6 +15,7 @@
 #include "csrc/graph/abi_images.h"
 #include "csrc/graph/audit.h"
 #include "csrc/graph/snapshot.h"
+#include "csrc/session/allocation_origins.h"
 #include "csrc/session/memory_keeper.h"
 #include "csrc/session/memory_plan.h"
 #include "csrc/session/poison.h"
@@ -62,6 +63,8 @@ class Saver {
   // `state` where the hook is not preloaded: code images and ambient allocations would be missing.
   static Result<std::unique_ptr<Saver>> create(int device);
 
+  // Pinned memory that graphs added afterwards may use.
+  Status add_host_range(graph::NamedRange range);
   Result<uint32_t> add_graph(CUgraph graph, const std::string& name);
   Result<uint32_t> add_tensor(TensorInfo tensor) { return tensors_.add(std::move(tensor)); }
   // `tree`: JSON of the nesting; its leaves are tensor indices.
@@ -139,6 +142,7 @@ class Saver {
   uint64_t first_ordinal_ = 0;  // of an allocation of this session; LOAD repeats none of those before it
   graph::AbiImages images_;
   graph::Snapshotter snapshotter_;
+  AllocationOrigins origins_;
   TensorBook tensors_;
   std::map<uint32_t, Outputs> outputs_;
   std::vector<FrameworkBlock> blocks_;

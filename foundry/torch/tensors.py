@@ -45,6 +45,15 @@ def _no_memory(tensor: torch.Tensor) -> str:
     return ""
 
 
+def host_span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and bytes of a contiguous CPU tensor. Raises FoundryError(kind="invalid") for any other."""
+    if tensor.device.type != "cpu":
+        raise invalid(f"a tensor of shape {list(tensor.shape)} is on {tensor.device}: register it with register()")
+    if not tensor.is_contiguous():
+        raise invalid(f"a tensor of shape {list(tensor.shape)} and strides {list(tensor.stride())} is not contiguous")
+    return tensor.data_ptr(), tensor.nbytes
+
+
 def _on_device(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_cuda)
 

@@ -69,6 +69,12 @@ class TorchRuntime:
         """Whether it is any torch.Tensor."""
         return isinstance(value, torch.Tensor)
 
+    def host_span(self, tensor: Any) -> tuple[int, int]:
+        """See tensors.host_span."""
+        from foundry.torch import tensors
+
+        return tensors.host_span(tensor)
+
     def describe(self, tensor: Any) -> Tensor:
         """See tensors.describe."""
         from foundry.torch import tensors

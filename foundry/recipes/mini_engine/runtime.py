@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from foundry.capturing import announced
-from foundry.errors import unsupported, wrong_state
+from foundry.errors import invalid, unsupported, wrong_state
 from foundry.recipes.mini_engine.arrays import DeviceArray, Storage
 from foundry.recipes.mini_engine.driver import EVENT_DISABLE_TIMING
 from foundry.recipes.mini_engine.graphs import CapturedGraph, capture
@@ -87,6 +87,10 @@ class MiniRuntime:
     def is_tensor(self, value: Any) -> bool:
         """Whether it is an array of the engine."""
         return isinstance(value, DeviceArray)
+
+    def host_span(self, tensor: Any) -> tuple[int, int]:
+        """Arrays are on the device, all of them."""
+        raise invalid(f"the array at {tensor.address:#x} is device memory: register it with register()")
 
     def describe(self, tensor: Any) -> Tensor:
         """Address, shape and storage."""

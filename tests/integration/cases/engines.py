@@ -111,6 +111,75 @@ class KernelReadsPinned(Altered):
         return outputs
 
 
+class ThroughHostMemory(Altered):
+    """Logits of decode/8 take a way through registered pinned memory, by copies and by a kernel that reads it."""
+
+    NAME, NBYTES = "staging", 4096
+
+    def before_capture(self) -> None:
+        super().before_capture()
+        self.host = self.allocate_host()
+        self.notes["host"] = self.host
+        self.register_host()
+
+    def allocate_host(self) -> int:
+        """Pinned memory, elsewhere in every process."""
+        return self.device.driver.host_alloc(4096)
+
+    def register_host(self) -> None:
+        """As the program has it: an object with the buffer protocol."""
+        self.session.register_host(self.NAME, (ctypes.c_char * self.NBYTES).from_address(self.host))
+
+    def altered(self, name: str, function: Forward) -> StepOutputs:
+        outputs = function()
+        if not hasattr(self, "host"):
+            return outputs  # a warm-up
+        driver, stream, logits = self.device.driver, self.device.stream, outputs.logits.address
+        driver.download_async(self.host + 512, logits, 32, stream)
+        must("cuMemsetD8Async", ctypes.c_uint64(logits), 0, ctypes.c_size_t(32), HANDLE(stream))
+        driver.upload_async(logits, self.host + 512, 32, stream)
+        driver.download_async(self.host, logits, 32, stream)
+        must("cuMemsetD8Async", ctypes.c_uint64(logits), 0, ctypes.c_size_t(32), HANDLE(stream))
+        staged = self.device.adopt(self.host, (8,), "float32", 32)
+        self.kernels.launch("add", (1, 1, 1), 128, outputs.logits, staged, 8)
+        return outputs
+
+
+class HostMemoryNotRegistered(ThroughHostMemory):
+    """The program forgets it."""
+
+    def register_host(self) -> None:
+        """Nothing."""
+
+
+class HostMemoryOfAnotherName(ThroughHostMemory):
+    """It has another name here."""
+
+    NAME = "other"
+
+
+class HostMemoryTooSmall(ThroughHostMemory):
+    """Less of it is registered."""
+
+    NBYTES = 600
+
+
+class HostMemoryPageable(ThroughHostMemory):
+    """It is not pinned."""
+
+    def register_host(self) -> None:
+        self.pageable = ctypes.create_string_buffer(4096)
+        self.session.register_host(self.NAME, self.pageable)
+
+
+class HostMemoryTwice(ThroughHostMemory):
+    """Two names for one memory."""
+
+    def register_host(self) -> None:
+        super().register_host()
+        self.session.register_host("again", (ctypes.c_char * 8).from_address(self.host + 4088))
+
+
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, HANDLE)
 
 

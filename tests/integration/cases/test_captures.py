@@ -66,6 +66,55 @@ def test_copies_with_host_memory(plain: tuple[Place, Done], place: Place, kind: 
     served(place, plain[1], "decode/8")
 
 
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Done]:
+    place = Place(tmp_path_factory.mktemp("staged"), DEVICE)
+    return place, place.save(kinds=(engines.ThroughHostMemory,))
+
+
+def test_registered_host_memory(plain: tuple[Place, Done], staged: tuple[Place, Done]) -> None:
+    """Copies and kernels use what LOAD's program registers, wherever it lies."""
+    place, save = staged
+    same(save, plain[1])
+    done = place.run("load", kinds=(engines.ThroughHostMemory,))
+    restored(done, save)
+    assert done.results["notes"]["host"] != save.results["notes"]["host"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (engines.HostMemoryNotRegistered, "host memory 'staging' was not registered; register_host() it as on SAVE"),
+        (engines.HostMemoryOfAnotherName, "host memory 'staging' was not registered"),
+        (engines.HostMemoryTooSmall, "host memory 'staging' has 600 B here and had 4.00 KiB on SAVE"),
+        (engines.HostMemoryPageable, "is not pinned"),
+    ],
+    ids=["not registered", "another name", "too small", "pageable"],
+)
+def test_host_memory_that_does_not_fit(staged: tuple[Place, Done], kind: type, words: str) -> None:
+    place, save = staged
+    done = place.run("load", kinds=(kind,))
+    assert done.report["outcome"] == "restored", done.results["text"]
+    assert done.report["restored"] == [name for name in GRAPHS if name != "decode/8"]
+    reason = done.report["fell_back"]["decode/8"]
+    assert words in reason and reason.startswith("graph decode/8, node "), reason
+    same(done, save)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (engines.HostMemoryPageable, "is not pinned; a graph that uses it needs pinned memory"),
+        (engines.HostMemoryTwice, "host memory 'again' overlaps 'staging'"),
+    ],
+    ids=["pageable", "twice"],
+)
+def test_host_memory_that_cannot_be_registered(place: Place, kind: type, words: str) -> None:
+    done = place.run("save", kinds=(kind,))
+    assert done.results["error"]["kind"] == "invalid" and not place.archive.exists()
+    assert words in done.error
+
+
 def test_kernel_that_reads_pinned_memory(plain: tuple[Place, Done], place: Place) -> None:
     save = place.run("save", kinds=(engines.KernelReadsPinned,))
     (sentence,) = left_out(save, "decode/8")

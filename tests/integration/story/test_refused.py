@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.integration.story import engines
@@ -109,6 +111,18 @@ def test_freed_workspace_leaves_its_graphs_out(grown: Saved) -> None:
         assert "4.00 MiB" in sentence
 
 
+def test_sentences_name_who_allocated_the_workspace(saved: Saved, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With stacks in the journal; ctypes lets go of the interpreter lock, so there are no frames of Python."""
+    place = Place(tmp_path_factory.mktemp("stacks"), saved[0].device)
+    save = place.run("save", kinds=(engines.GrownWorkspace,), FOUNDRY_JOURNAL="stacks,python")
+    assert set(save.report["left_out"]) == set(GRAPHS[:5]), save.output
+    for sentence, _ in save.report["left_out"].values():
+        found = re.search(r"\(4\.00 MiB at 0x\w+ in zone ambient, made by (.*?)\), which was freed", sentence)
+        assert found, sentence
+        assert re.fullmatch(r"[^ ]+\+0x[0-9a-f]+( < [^ ]+\+0x[0-9a-f]+){3}", found[1]), found[1]
+        assert "libcuda_hook" not in found[1] and "_ctypes" in found[1]
+
+
 def test_freed_block_of_a_cached_segment_leaves_its_graphs_out(
     saved: Saved, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -135,15 +149,18 @@ def test_load_restores_the_others(grown: Saved) -> None:
 def test_memory_of_a_phase_that_nobody_registered_leaves_its_graphs_out(
     saved: Saved, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """LOAD could not tell whether its code put the same there again."""
+    """LOAD could not tell whether its code put the same there again. All graphs: nothing is published."""
     place = Place(tmp_path_factory.mktemp("phase"), saved[0].device)
-    done = place.run("save", kinds=(engines.GeneratorInPhase,))
-    assert done.code == 0 and "error" not in done.results, done.output
+    done = place.run("save", kinds=(engines.GeneratorInPhase,), FOUNDRY_JOURNAL="stacks,python")
+    assert done.code == 0, done.output
     assert done.report["saved"] == [] and set(done.report["left_out"]) == set(GRAPHS)
     for name, sentences in done.report["left_out"].items():
         assert all(sentence.startswith(f"graph {name}, node ") for sentence in sentences)
         assert "mini::sample(" in sentences[0] and "no registered tensor covers" in sentences[0]
-        assert "in zone weights" in sentences[0]
+        assert "in zone weights, made by malloc (runtime.py:" in sentences[0]
+    assert done.results["error"]["kind"] == "unsupported" and done.report["outcome"] == "failed"
+    assert done.error.startswith("none of 9 graphs can be restored, so no archive is published; the first: graph ")
+    assert [path.name for path in place.folder.iterdir()] == ["save.json"]
     same(done, saved[1])
 
 

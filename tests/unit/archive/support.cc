@@ -63,25 +63,30 @@ GraphsContent::GraphsContent() {
   copy.width_bytes = 4096;
   copy.height = copy.depth = 1;
   memcpys = {copy};
+  copy.source = 0x7e0000000080;
+  copy.flags = kSourceIsHost;
+  copy.width_bytes = 64;
+  memcpys.push_back(copy);
   memsets = {{0x100000000000, 256, 64, 4, 7, 4}};
   events = {{strings.add("ready"), 3, 2}, {strings.add("ready"), 3, 2}};
   // decode/1: kernel -> copy -> memset -> event record; decode/2: event wait -> kernel -> child -> empty; child:
-  // kernel.
+  // kernel, copy.
   nodes = {{kNodeKernel, 0}, {kNodeMemcpy, 0}, {kNodeMemset, 0},    {kNodeEventRecord, 0}, {kNodeWaitEvent, 1},
-           {kNodeKernel, 1}, {kNodeGraph, 2},  {kNodeEmpty, kNone}, {kNodeKernel, 1}};
+           {kNodeKernel, 1}, {kNodeGraph, 2},  {kNodeEmpty, kNone}, {kNodeKernel, 1},      {kNodeMemcpy, 1}};
   edges = {{0, 1, 0, 0, 0, {}}, {1, 2, 1, 0, 1, {}}, {2, 3, 0, 0, 0, {}},
            {0, 1, 0, 0, 0, {}}, {1, 2, 0, 0, 0, {}}, {2, 3, 0, 0, 0, {}}};
   graphs = {
       {strings.add("decode/1"), strings.add("[0, 1]"), 0, 4, 0, 3, kGraphUsesGenerator, 0, 8, 0x140000000200,
        0x140000000208},
       {strings.add("decode/2"), strings.add("[2]"), 4, 4, 3, 3, 0, 0, 0, 0, 0},
-      {{}, {}, 8, 1, 6, 0, kGraphIsChild, 0, 0, 0, 0},
+      {{}, {}, 8, 2, 6, 0, kGraphIsChild, 0, 0, 0, 0},
   };
   for (int i = 0; i < 16; ++i) global_content.push_back(static_cast<std::byte>(255 - i));
   module_globals = {
       {strings.add("counter"), 0, 0, 16, 0, 0x7f0000001000},
       {strings.add("größe"), 1, 0, 4, kContentUnchanged, 0x7f0000002000},
   };
+  host_ranges = {{strings.add("staging"), 0x7e0000000000, 256}, {strings.add("results"), 0x7e0000000100, 4096}};
   pointers = {
       {0x100000000000, 0, 0, 0, 0, static_cast<uint32_t>(PointerClass::anchor), 0},
       {0x7f0000001000, 0, 0, 2, 0, static_cast<uint32_t>(PointerClass::module_global), 1},
@@ -89,6 +94,8 @@ GraphsContent::GraphsContent() {
       {0x100000000000, 0, 2, kPointerDestination, 0, static_cast<uint32_t>(PointerClass::rebuilt), kNone},
       {0x100000000000, 1, 1, 0, 56, static_cast<uint32_t>(PointerClass::padding), kNone},
       {0x100000000000, 1, 1, kPointerWindow, 0, static_cast<uint32_t>(PointerClass::materialized), kNone},
+      {0x7e0000000080, 2, 1, kPointerSource, 0, static_cast<uint32_t>(PointerClass::host), 0},
+      {0x7f0000003000, 2, 0, 0, 0, static_cast<uint32_t>(PointerClass::host), kNone},
   };
 }
 
@@ -112,6 +119,7 @@ WrittenFile GraphsContent::write(int directory, const std::string& name) const {
   check(file.put<Section::module_globals>(module_globals));
   check(file.put<Section::global_content>(global_content));
   check(file.put<Section::pointers>(pointers));
+  check(file.put<Section::host_ranges>(host_ranges));
   return must(file.finish());
 }
 

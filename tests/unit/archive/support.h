@@ -56,6 +56,7 @@ struct GraphsContent {
   std::vector<ModuleGlobalRecord> module_globals;
   std::vector<std::byte> global_content;
   std::vector<PointerRecord> pointers;
+  std::vector<HostRangeRecord> host_ranges;
 
   GraphsContent();
   WrittenFile write(int directory, const std::string& name) const;

@@ -24,6 +24,7 @@ class AuditTest : public GraphTest {
     input.memory = &memory;
     input.host_ranges = host;
     input.relocatable_ranges = relocatable;
+    input.origins = origins;
     auto result = audit(fake.table(), input);
     EXPECT_TRUE(result.ok()) << result.error().text;
     return result.ok() ? std::move(result).value() : AuditResult{};
@@ -41,6 +42,7 @@ class AuditTest : public GraphTest {
 
   MemoryMap memory;
   std::vector<NamedRange> host, relocatable;
+  const Origins* origins = nullptr;
 };
 
 TEST_F(AuditTest, ClassifiesEveryWordOfAStruct) {
@@ -110,6 +112,27 @@ TEST_F(AuditTest, AsksTheDriverOnlyOncePerValueOutsideTheZones) {
   EXPECT_EQ(result.findings[0].kind, FindingKind::pinned_host);
   EXPECT_CONTAINS(result.findings[0].text, "is 0x7f0000001000, pinned host memory");
   EXPECT_EQ(result.findings[1].kind, FindingKind::unknown_device);
+}
+
+class NamedOrigins : public Origins {
+ public:
+  std::string of(const foundry_range& allocation) const override {
+    return allocation.ordinal == 5 ? "grow (scratch.py:12); libscratch.so+0x40" : "";
+  }
+  std::string of_host(uint64_t address) const override { return address == 0x7f0000001000 ? "stage (io.py:3)" : ""; }
+};
+
+TEST_F(AuditTest, SentencesNameWhoMadeTheAllocation) {
+  fake.pointer_types[0x7f0000001000] = CU_MEMORYTYPE_HOST;
+  const NamedOrigins named;
+  origins = &named;
+  const AuditResult result = run({kAmbient + 0x1010, kAmbient + 0x5000, 0x7f0000001000, 0, 0});
+  ASSERT_EQ(result.findings.size(), 3u);
+  EXPECT_CONTAINS(result.findings[0].text,
+                  "(inside allocation 5 (512 B at 0x140000001000 in zone ambient, made by grow (scratch.py:12); "
+                  "libscratch.so+0x40), which was freed)");
+  EXPECT_CONTAINS(result.findings[1].text, "in zone ambient), which was freed");  // nobody knows
+  EXPECT_CONTAINS(result.findings[2].text, "pinned host memory, made by stage (io.py:3), which will not exist on LOAD");
 }
 
 TEST_F(AuditTest, RegisteredRangesAndModuleVariablesAreKnown) {

@@ -57,11 +57,10 @@ TEST_F(RestoreTest, EdgesOfDifferentKindsKeepTheirData) {
 }
 
 TEST_F(RestoreTest, MemoryNodesComeBackAsTheyWere) {
-  snapshot->register_host_range({0x5000, 0x1000, "staging"});
   CUgraph graph = new_graph();
   CUDA_MEMCPY3D& copy = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
-  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-  copy.srcHost = reinterpret_cast<void*>(0x5000);
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = 0x300000000;
   copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.dstDevice = 0x100000000;
   copy.srcXInBytes = 4;
@@ -77,6 +76,95 @@ TEST_F(RestoreTest, MemoryNodesComeBackAsTheyWere) {
   EXPECT_EQ(std::memcmp(&restored.nodes[0]->copy, &copy, sizeof copy), 0);
   EXPECT_EQ(std::memcmp(&restored.nodes[1]->set, &set, sizeof set), 0);
   EXPECT_EQ(restored.nodes[2]->type, CU_GRAPH_NODE_TYPE_EMPTY);
+}
+
+class HostRangeTest : public RestoreTest {
+ protected:
+  // A copy from host memory at 0x5010, and a kernel that gets 0x5020; then a graph without either.
+  void SetUp() override {
+    snapshot->register_host_range({0x5000, 0x1000, "staging"});
+    CUgraph graph = new_graph();
+    CUDA_MEMCPY3D& copy = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = reinterpret_cast<void*>(0x5010);
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = 0x100000000;
+    copy.WidthInBytes = 32;
+    copy.Height = copy.Depth = 1;
+    add_scale(graph, 0x5020);
+    ASSERT_TRUE(snapshot->add(graph, "host").ok());
+    GraphTables& tables = snapshot->tables();
+    tables.host_ranges = {{tables.graphs_strings.add("staging"), 0x5000, 0x1000}};
+    const auto host = static_cast<uint32_t>(PointerClass::host);
+    tables.pointers = {{0x5010, 0, 0, archive::kPointerSource, 0, host, 0}, {0x5020, 0, 1, 0, 0, host, 0}};
+    CUgraph other = new_graph();
+    add_plain(other);
+    ASSERT_TRUE(snapshot->add(other, "other").ok());
+  }
+  void start() {
+    RestoreOptions with = options({0, 1});
+    with.held = graphs_with_copies(snapshot->tables().view(), with.order);
+    EXPECT_EQ(with.held, std::vector<uint32_t>{0});
+    restorer = restore(with);
+  }
+};
+
+TEST_F(HostRangeTest, AddressesMoveWithTheirRange) {
+  start();
+  restorer->place_host(0, int64_t{-0x2000});
+  restorer->release();
+  const auto exec = restorer->wait(0);
+  ASSERT_TRUE(exec.ok()) << exec.error().text;
+  const FakeGraph& restored = *FakeDriver::of(exec.value()).graph;
+  EXPECT_EQ(restored.nodes[0]->copy.srcHost, reinterpret_cast<void*>(0x3010));
+  EXPECT_EQ(restored.nodes[0]->copy.dstDevice, 0x100000000u);
+  EXPECT_EQ(restored.nodes[1]->arguments[0], bytes_of(uint64_t{0x3020}));
+}
+
+TEST_F(HostRangeTest, AGraphWhoseRangeIsMissingFailsAlone) {
+  start();
+  restorer->release();
+  EXPECT_TRUE(restorer->wait(1).ok());
+  const auto exec = restorer->wait(0);
+  ASSERT_FALSE(exec.ok());
+  EXPECT_EQ(exec.error().kind, ErrorKind::mismatch);
+  EXPECT_CONTAINS(exec.error().text, "graph host, node 0 (memcpy): host memory 'staging' was not registered");
+}
+
+TEST_F(HostRangeTest, WhatIsWrongWithTheMemoryIsTheErrorOfTheGraph) {
+  start();
+  restorer->place_host(0, Error{ErrorKind::mismatch, 0, "host memory 'staging' is too small"});
+  restorer->release();
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "(memcpy): host memory 'staging' is too small");
+}
+
+TEST_F(HostRangeTest, KernelsAloneWaitForTheirRangeToo) {
+  GraphTables& tables = snapshot->tables();
+  CUgraph child = new_graph();
+  FakeNode* node = fake.add_node(child, CU_GRAPH_NODE_TYPE_GRAPH);
+  node->child = std::make_unique<FakeGraph>();
+  add_scale(reinterpret_cast<CUgraph>(node->child.get()), 0x5030);
+  const uint32_t outer = snapshot->add(child, "outer").value();
+  tables.pointers.push_back({0x5030, outer - 1, 0, 0, 0, static_cast<uint32_t>(PointerClass::host), 0});
+  EXPECT_EQ(graphs_with_copies(tables.view(), std::vector<uint32_t>{1, outer}), std::vector<uint32_t>{outer});
+}
+
+// Files that validate() accepts, but that SAVE does not write.
+TEST_F(HostRangeTest, HostAddressesWithoutARangeAreDamage) {
+  snapshot->tables().pointers[1].target = kNone;
+  start();
+  restorer->place_host(0, int64_t{0});
+  restorer->release();
+  EXPECT_EQ(restorer->wait(0).error().kind, ErrorKind::corrupt);
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "host address 0x5020 belongs to no host range");
+  restorer.reset();
+  snapshot->tables().pointers.erase(snapshot->tables().pointers.begin());
+  RestoreOptions with = options({0});
+  with.held = {0};
+  restorer = restore(with);
+  restorer->place_host(0, int64_t{0});
+  restorer->release();
+  EXPECT_CONTAINS(restorer->wait(0).error().text, "the archive does not say which host range it uses");
 }
 
 TEST_F(RestoreTest, ChildGraphsComeBack) {

@@ -296,6 +296,11 @@ TEST_F(SnapshotTest, RefusesHostMemoryThatIsNotRegistered) {
                   "host memory at 0x7000");
   snapshot->register_host_range({0x7000, 255, "short"});
   EXPECT_CONTAINS(refusal(graph), "host memory");
+  // The copy lies within a range, the address that LOAD would move does not.
+  copy->copy.srcXInBytes = 0x2000;
+  snapshot->register_host_range({0x9000, 0x1000, "behind"});
+  EXPECT_CONTAINS(refusal(graph), "host memory at 0x9000");
+  copy->copy.srcXInBytes = 0;
   snapshot->register_host_range({0x6000, 0x2000, "staging"});
   ASSERT_TRUE(snapshot->add(graph, "a").ok());
   EXPECT_EQ(snapshot->tables().memcpys[0].flags, static_cast<uint32_t>(archive::kSourceIsHost));

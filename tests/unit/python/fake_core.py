@@ -142,6 +142,11 @@ class Saver:
         )
         return len(self.graphs) - 1
 
+    def add_host_range(self, name: str, address: int, nbytes: int) -> None:
+        if nbytes == 0:
+            raise fail("invalid", f"host memory '{name}' is empty")
+        process.host[name] = address, nbytes
+
     def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:
         if process.lost_generator:
             raise fail("unsupported", "it draws random numbers, but its words cannot be told")
@@ -372,6 +377,14 @@ class Event:
     handle: int
 
 
+def buffer_span(memory: object) -> tuple[int, int]:
+    try:
+        view = memoryview(memory)  # type: ignore[arg-type]
+    except TypeError:
+        raise fail("invalid", f"a {type(memory).__name__} is no host memory in one piece") from None
+    return id(memory), view.nbytes
+
+
 class Loader:
     def __init__(self, archive: Archive, device: int) -> None:
         self.archive = archive
@@ -392,6 +405,10 @@ class Loader:
         for address, content in self.archive.content:
             process.memory[address] = bytearray.fromhex(content)
             self.mapped.append(address)
+
+    def register_host(self, name: str, address: int, nbytes: int) -> None:
+        assert not self.closed
+        process.host[name] = address, nbytes
 
     def claim(self, address: int, nbytes: int) -> None:
         try:

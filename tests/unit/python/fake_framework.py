@@ -183,6 +183,11 @@ class Framework:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, FakeTensor)
 
+    def host_span(self, tensor: FakeTensor) -> tuple[int, int]:
+        if core.in_zone(tensor.address) is not None:
+            raise core.fail("invalid", "it is on the device")
+        return tensor.address, tensor.length
+
     def adopt(self, tensor: core.Tensor, owner: object) -> FakeTensor:
         storage = Storage(self, tensor.storage_address, tensor.storage_bytes, False, owner)
         return FakeTensor(storage, tensor.address - tensor.storage_address, tensor.sizes[0])

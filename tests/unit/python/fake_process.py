@@ -73,8 +73,10 @@ class Process:
         self.ambient: int | None = None
         self.sealed = False
         self.captured: dict[int, list[Any]] = {}  # CUgraph -> program
+        self.host: dict[str, tuple[int, int]] = {}  # registered host memory
         self.unsupported: set[str] = set()
         self.broken: set[str] = set()  # graphs whose restore fails
+        self.bad_content = False  # of materialized memory
         self.out_of_memory_in: set[int] = set()
         self.full_disk = False
         self.lost_generator = False

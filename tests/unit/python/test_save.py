@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import fake_core
@@ -186,8 +187,34 @@ def test_output_outside_zones_leaves_the_graph_out(world: World) -> None:
     with session as s:
         s.graph("g", lambda: elsewhere)
         s.graph("h", lambda: object())
+        s.graph("i", lambda: framework.add(elsewhere, elsewhere))
+    assert session.report.saved == ["i"]
     assert "Foundry did not see allocated" in session.report.left_out["g"][0]
     assert "outputs is a builtins.object" in session.report.left_out["h"][0]
+
+
+@pytest.mark.parametrize("mode", ["save", "auto"])
+def test_nothing_is_published_where_every_graph_is_left_out(world: World, mode: str) -> None:
+    world.save()
+    before = (world.archive / "foundry.json").read_bytes()
+    fake_core.new_process(hook=True, sm_count=7)  # for "auto": the archive does not fit
+    framework = Framework()
+    elsewhere = framework.tensor(bytes(8))
+    session = world.session(framework, mode)
+    with (
+        nullcontext() if mode == "auto" else pytest.raises(foundry.FoundryError, match="none of 2 graphs"),
+        session as s,
+    ):
+        first = s.graph("g", lambda: elsewhere)
+        s.graph("h", lambda: object())
+    report = session.report
+    assert report.outcome == "failed" and report.saved == [] and set(report.left_out) == {"g", "h"}
+    assert report.reason.startswith(
+        "none of 2 graphs can be restored, so no archive is published; the first: an output"
+    )
+    assert [path.name for path in world.archive.parent.iterdir()] == [world.archive.name]
+    assert (world.archive / "foundry.json").read_bytes() == before  # one that was there stays
+    first.replay()  # native
 
 
 def test_register_outside_a_phase_is_an_error_on_save(world: World) -> None:
