@@ -55,13 +55,15 @@ def run_command(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments.", metavar="-- COMMAND...")],
     save: Annotated[bool, typer.Option("--save", help="Preload the hook, so that the program can SAVE.")] = False,
     load: Annotated[bool, typer.Option("--load", help="The program LOADs; nothing is preloaded.")] = False,
-    auto: Annotated[bool, typer.Option("--auto", help="LOAD where the archive fits this GPU, else SAVE.")] = False,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="LOAD where an archive has served this start before, else let it SAVE.")
+    ] = False,
     off: Annotated[bool, typer.Option("--off", help="The program runs as if it did not use Foundry.")] = False,
     archive: Annotated[
         str | None,
         typer.Option(
             help="The archive, for programs that leave its place open (foundry.session() without a path). "
-            "With --auto, the archive to look at.",
+            "Without it, FOUNDRY_ARCHIVE, else a folder in the user's cache.",
             metavar="DIR",
         ),
     ] = None,
@@ -195,6 +197,29 @@ def verify_command(
     else:
         verifying.show(files, run, _console())
     raise typer.Exit(run.code if run is not None else verifying.OK)
+
+
+@app.command("trace")
+def trace_command(
+    source: Annotated[str, typer.Argument(help="A recording (FOUNDRY_TRACE=FILE), or an archive to restore here.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="The picture; *.json: Chrome-trace JSON.")],
+    device: Annotated[int, typer.Option(help="For an archive: the GPU to restore it on.")] = 0,
+) -> None:
+    """Draw what happened when during a start: phases, restoring threads, bytes and counts.
+
+    A program that runs with FOUNDRY_TRACE=FILE records its session's start. With an archive, this command restores it
+    once, without the program that it belongs to, and draws that; it needs a GPU. The picture is one HTML file that
+    needs nothing else; the JSON is for chrome://tracing and Perfetto.
+
+    Exit code: 0; 1 if the source cannot be read or restored, or the picture cannot be written.
+    """
+    from foundry import _core
+    from foundry.cli import tracing
+
+    try:
+        tracing.write(output, source, tracing.events_of(source, device))
+    except (_core.FoundryError, ValueError, OSError) as problem:
+        _fail(problem)
 
 
 @app.command("doctor")
