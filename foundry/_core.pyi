@@ -88,9 +88,6 @@ def seal(sealed: bool) -> None: ...
 def buffer_span(memory: object) -> tuple[int, int]:
     """Address and bytes of an object with the buffer protocol. Raises FoundryError(kind="invalid") for any other."""
 
-def buffer_span(memory: object) -> tuple[int, int]:
-    """Address and bytes of an object with the buffer protocol. Raises FoundryError(kind="invalid") for any other."""
-
 def release_quarantine() -> None: ...
 
 class AllocatorSymbols:
@@ -185,9 +182,6 @@ class Saver:
     def __init__(self, device: int) -> None: ...
     def add_graph(self, raw_graph: int, name: str) -> int:
         """Snapshots a captured CUgraph now. Raises FoundryError(kind="unsupported") naming node and neighbours."""
-
-    def add_host_range(self, name: str, address: int, nbytes: int) -> None:
-        """Pinned memory that graphs added afterwards may use. Raises FoundryError(kind="invalid") if it is not pinned."""
 
     def add_host_range(self, name: str, address: int, nbytes: int) -> None:
         """Pinned memory that graphs added afterwards may use. Raises FoundryError(kind="invalid") if it is not pinned."""
@@ -330,6 +324,18 @@ class LoadStats:
     functions: int
     nodes: int
 
+def trace_enable(enabled: bool) -> None:
+    """Whether threads of the core record what they do."""
+
+def trace_name_thread(name: str) -> None:
+    """The calling thread's name in recordings."""
+
+def trace_take() -> tuple[list[str], list[tuple[str, str, int, int, int, int, int]], int]:
+    """What was recorded since the last call: threads; events; how many events were dropped.
+
+    An event is (what, of what, index of its thread, begin, end, bytes, count), times in ns of time.monotonic_ns().
+    """
+
 class Loader:
     """Restores an archive into this process. Steps in order; any failure raises and leaves nothing mapped by it."""
 
@@ -338,7 +344,10 @@ class Loader:
         """Reserves every recorded window and arms the recorded placements; returns zone name -> slot."""
 
     def map(self) -> None:
-        """Maps and fills materialized memory."""
+        """Maps materialized memory and begins to fill it in the background."""
+
+    def wait_content(self) -> None:
+        """Until it is filled; raises what is wrong with its content."""
 
     def claim(self, address: int, nbytes: int) -> None:
         """Maps recorded rebuilt memory that nobody allocated on LOAD (re-seating needs it). No-op where mapped."""

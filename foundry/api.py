@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from foundry import launches, modes
+from foundry import launches, modes, tracing
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import error
 from foundry.exports import Events, Exports
@@ -109,7 +109,7 @@ class Session:
         kind "rebuilt": LOAD runs the block too and gets the same addresses. "private": only SAVE needs the block's
         memory (warm-up, profiling); LOAD materializes what graphs reach of it.
         """
-        return self._entered().phase(name, kind)
+        return tracing.around(self._entered().phase(name, kind), "phase", name)
 
     def register(self, name: str, tensor: T, mutable: bool = False) -> T:
         """Declares a tensor of a phase that graphs use; returns it.
@@ -281,7 +281,9 @@ class Session:
 
     def wait(self) -> Report:
         """Returns when every graph can be replayed without waiting, and what happened to each."""
-        self._entered().wait()
+        with tracing.span("wait"):
+            self._entered().wait()
+        tracing.flush()
         return self.report
 
     # ---- the block
@@ -379,6 +381,8 @@ class Session:
         reason = _core.driver_available()
         if reason is not None:
             raise error("driver", reason)
+        if os.environ.get(tracing.VARIABLE):
+            tracing.begin(os.environ[tracing.VARIABLE])
         runtime = self._runtime()
         device = runtime.device()
         with self.report.step("fingerprint"):

@@ -219,6 +219,8 @@ class LoadBackend:
             try:
                 self._phases.end_all()
                 try:
+                    with self._report.step("content"):
+                        self._loader.wait_content()  # what is wrong with it must be known before tensors are moved
                     with self._report.step("anchors"):
                         self._settle_anchors()
                     self._loader.settle()

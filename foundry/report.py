@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
+from foundry import tracing
 from foundry.fingerprint import Mismatch, Value, mismatch_table
 from foundry.text import count, size, some, table
 
@@ -77,7 +78,8 @@ class Report:
         """Adds the time of a block to milliseconds[name]."""
         start = time.perf_counter()
         try:
-            yield
+            with tracing.span(name):
+                yield
         finally:
             self.milliseconds[name] = self.milliseconds.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 

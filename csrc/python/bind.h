@@ -51,5 +51,6 @@ void bind_save(pybind11::module_& module);
 void bind_load(pybind11::module_& module);
 void bind_golden(pybind11::module_& module);
 void bind_journal(pybind11::module_& module);
+void bind_trace(pybind11::module_& module);
 
 }  // namespace foundry::python

@@ -228,6 +228,7 @@ void bind_load(py::module_& module) {
            py::arg("archive"), py::arg("device"))
       .def("open_zones", [](Loader& loader) { return unlocked([&] { return loader.open_zones(); }); })
       .def("map", [](Loader& loader) { unlocked([&] { return loader.map(); }); })
+      .def("wait_content", [](Loader& loader) { unlocked([&] { return loader.wait_content(); }); })
       .def(
           "claim",
           [](Loader& loader, uint64_t address, uint64_t nbytes) {

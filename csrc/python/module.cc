@@ -63,5 +63,6 @@ PYBIND11_MODULE(_core, module) {
   bind_load(module);
   bind_golden(module);
   bind_journal(module);
+  bind_trace(module);
   foundry::session::Process::when_ready(&offer_python_frames);
 }

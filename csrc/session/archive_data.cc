@@ -5,6 +5,7 @@
 #include "csrc/archive/images.h"
 #include "csrc/archive/validate.h"
 #include "csrc/base/text.h"
+#include "csrc/base/trace.h"
 #include "csrc/session/loader.h"
 
 namespace foundry::session {
@@ -18,6 +19,8 @@ Result<archive::File> open_listed(int directory, const std::string& name, archiv
   if (listed == inventory.end()) {
     return Error{ErrorKind::corrupt, 0, format("foundry.json lists no %s; the archive is incomplete", name.c_str())};
   }
+  trace::Span span("read and check", name);
+  span.bytes(listed->bytes);
   archive::ReadOptions options;
   options.identity = listed->hash;
   FOUNDRY_ASSIGN(archive::File file, archive::File::open(directory, name, kind, options));

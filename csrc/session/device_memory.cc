@@ -56,6 +56,7 @@ Status DeviceMemory::read(uint64_t address, uint64_t bytes,
       FOUNDRY_CU(*driver_, cuMemcpyDtoHAsync, fresh.buffer->data, fresh.address, fresh.bytes, stream_);
       FOUNDRY_CU(*driver_, cuEventRecord, fresh.buffer->free, stream_);
       address += fresh.bytes;
+      FOUNDRY_TRY(need(*fresh.buffer));
     }
     if (pending.buffer != nullptr) {
       FOUNDRY_CU(*driver_, cuEventSynchronize, pending.buffer->free);
@@ -72,6 +73,7 @@ Result<std::span<std::byte>> DeviceMemory::next_buffer() {
   FOUNDRY_CU(*driver_, cuEventSynchronize, buffers_[current_].free);
   return std::span<std::byte>(buffers_[current_].data, kBufferBytes);
 }
+  FOUNDRY_TRY(need(buffers_[current_]));
 
 Status DeviceMemory::write_from_buffer(uint64_t address, size_t offset, size_t bytes) {
   Buffer& buffer = buffers_[current_];

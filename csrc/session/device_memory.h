@@ -43,6 +43,8 @@ class DeviceMemory {
     CUevent free = nullptr;
   };
   explicit DeviceMemory(const driver::Driver& driver) : driver_(&driver) {}
+  // Makes the buffer when it is first used: pinning memory is slow, and often there is little to copy.
+  Status need(Buffer& buffer);
 
   const driver::Driver* driver_;
   CUstream stream_ = nullptr;

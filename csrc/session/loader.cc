@@ -1,10 +1,13 @@
 #include "csrc/session/loader.h"
 
 #include <algorithm>
+#include <new>
+#include <system_error>
 
 #include "csrc/archive/images.h"
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
+#include "csrc/base/trace.h"
 #include "csrc/session/device_memory.h"
 #include "csrc/session/host_ranges.h"
 
@@ -65,6 +68,7 @@ Status Loader::map() {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   Stopwatch watch;
+  trace::Span span("map");
   const foundry_abi& abi = process_.abi();
   for (const archive::MappedRecord& record : archive_->memory().section<Section::mapped>()) {
     FOUNDRY_TRY(abi_call(
@@ -73,12 +77,46 @@ Status Loader::map() {
     stats_.mapped_bytes += record.bytes;
   }
   stats_.milliseconds["map"] = watch.lap();
-  FOUNDRY_ASSIGN(stats_.content_bytes, fill());
-  stats_.milliseconds["content"] = watch.lap();
+  span.bytes(stats_.mapped_bytes);
+  const std::lock_guard lock(filling_);
+  try {
+    content_ = std::async(std::launch::async, [this]() -> Result<Filled> {
+      trace::name_thread("content");
+      const driver::ScopedContext current(process_.driver(), context_);
+      FOUNDRY_TRY(current.status());
+      const driver::RelaxedCaptureMode relaxed(process_.driver());
+      try {
+        return fill();
+      } catch (const std::bad_alloc&) {
+        return Error{ErrorKind::out_of_memory, 0, "no host memory to restore the content of device memory"};
+      }
+    });
+  } catch (const std::system_error& failure) {
+    return Error{ErrorKind::io, failure.code().value(),
+                 format("no thread to restore the content of device memory: %s", failure.what())};
+  }
   return success();
 }
 
-Result<uint64_t> Loader::fill() {
+Status Loader::wait_content() {
+  if (filled_.load(std::memory_order_acquire)) return success();
+  const std::lock_guard lock(filling_);
+  if (!content_.valid()) return content_status_;
+  const Result<Filled> filled = content_.get();
+  if (!filled.ok()) {
+    content_status_ = filled.error();
+    return content_status_;
+  }
+  filled_.store(true, std::memory_order_release);
+  const std::lock_guard stats(mutex_);
+  stats_.content_bytes = filled.value().bytes;
+  stats_.milliseconds["content"] = filled.value().milliseconds;
+  return success();
+}
+
+Result<Loader::Filled> Loader::fill() {
+  Stopwatch watch;
+  trace::Span span("content");
   const archive::File& memory = archive_->memory();
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
   // What SAVE stored no content for starts as zeros in every process, not as what the GPU held before.
@@ -89,12 +127,14 @@ Result<uint64_t> Loader::fill() {
   FOUNDRY_TRY(
       write_content(device, memory.section<Section::content_blocks>(), memory.raw_section(Section::content), bytes));
   FOUNDRY_TRY(device.wait());
-  return bytes;
+  span.bytes(bytes);
+  return Filled{bytes, watch.lap()};
 }
 
 Status Loader::refill() {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
+  FOUNDRY_TRY(wait_content());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   FOUNDRY_TRY(fill());
   return success();
@@ -201,6 +241,7 @@ void Loader::settle() {
 }
 
 Status Loader::wait(uint32_t graph) {
+  FOUNDRY_TRY(wait_content());
   const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer)
     return Error{ErrorKind::state, 0, "graphs are not being restored: the archive was closed or not started"};
@@ -245,7 +286,11 @@ Status Loader::pin() {
 }
 
 LoadStats Loader::stats() const {
-  LoadStats stats = stats_;
+  LoadStats stats;
+  {
+    const std::lock_guard lock(mutex_);
+    stats = stats_;
+  }
   const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return stats;
   const graph::RestoreStats restore = restorer->stats();
@@ -265,6 +310,7 @@ LoadStats Loader::stats() const {
 }
 
 void Loader::close() {
+  static_cast<void>(wait_content());  // nobody asks for it any more
   std::shared_ptr<graph::Restorer> restorer;
   {
     const std::lock_guard lock(mutex_);

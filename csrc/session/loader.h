@@ -3,7 +3,9 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -80,7 +82,10 @@ class Loader {
 
   // Zone name -> slot in this process.
   Result<std::map<std::string, uint32_t>> open_zones();
+  // Maps materialized memory and begins to fill it in the background.
   Status map();
+  // Until it is filled; the error is the content's. wait() and launch_random() do so too.
+  Status wait_content();
   Status claim(uint64_t address, uint64_t bytes);
   // Graphs with copies or fills wait for settle().
   Status start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning = {});
@@ -109,7 +114,11 @@ class Loader {
  private:
   Loader(Process& process, std::shared_ptr<const ArchiveData> archive, int device, CUcontext context)
       : process_(process), archive_(std::move(archive)), device_(device), context_(context) {}
-  Result<uint64_t> fill();  // bytes of content
+  struct Filled {
+    uint64_t bytes = 0;
+    double milliseconds = 0;
+  };
+  Result<Filled> fill();
   std::shared_ptr<graph::Restorer> restorer() const;
 
   Process& process_;
@@ -120,6 +129,10 @@ class Loader {
   std::vector<uint64_t> mapped_;
   std::vector<std::pair<uint64_t, uint64_t>> pinned_;
   std::shared_ptr<graph::Restorer> restorer_;
+  std::mutex filling_;  // guards the next two; taken before mutex_
+  std::future<Result<Filled>> content_;
+  Status content_status_ = success();
+  std::atomic<bool> filled_{false};
   mutable std::mutex mutex_;
   LoadStats stats_;
 };

@@ -428,6 +428,11 @@ class Loader:
     def start(self, order: Any) -> None:
         process.calls.append("start")
 
+    def wait_content(self) -> None:
+        if process.bad_content:
+            raise fail("corrupt", "rank_0/memory.fdry: section content: a unit does not decode")
+        process.calls.append("wait_content")
+
     def settle(self) -> None:
         process.calls.append("settle")
 

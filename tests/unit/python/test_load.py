@@ -51,6 +51,15 @@ def test_graphs_with_copies_wait_for_the_engines_tensors(world: World) -> None:
     assert loaded(engine) == dict.fromkeys(SIZES, "restored")
 
 
+def test_damaged_content_is_known_before_tensors_are_moved(world: World) -> None:
+    world.save()
+    engine = world.load(before=lambda engine: setattr(fake_core.process, "bad_content", True), order=("w1", "w0"))
+    assert engine.session.report.outcome == "native" and "does not decode" in engine.session.report.reason
+    assert not engine.session.report.reseated
+    engine.check()
+    assert loaded(engine) == dict.fromkeys(SIZES, "native")
+
+
 def test_allocations_outside_phases_may_differ(world: World) -> None:
     world.save(before=lambda engine: setattr(engine, "junk", engine.framework.alloc(100)))
     keep: list[Any] = []

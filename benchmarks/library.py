@@ -1,0 +1,64 @@
+"""The driver loop and the Restorer on an archive's graphs, without a session (benchmarks/graphs.cc)."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+LIBRARY_VARIABLE = "FOUNDRY_BENCHMARK_LIBRARY"
+NAME = "libgraphs.so"
+
+
+class Options(ctypes.Structure):
+    """`Options` of benchmarks/graphs.cc, where every field is explained."""
+
+    _fields_ = [
+        (name, ctypes.c_uint32)
+        for name in (
+            "graphs",
+            "nodes",
+            "passes",
+            "threads",
+            "by_kernel",
+            "edges_with_nodes",
+            "image_threads",
+            "build_threads",
+            "instantiate_threads",
+            "queue_limit",
+            "early_lookup",
+        )
+    ]
+
+
+DEFAULTS = {
+    "passes": 2,
+    "threads": 1,
+    "build_threads": 1,
+    "instantiate_threads": 1,
+    "queue_limit": 8,
+    "early_lookup": 1,
+}
+
+
+def _call(function: str, archive: str, options: dict[str, int]) -> dict[str, Any]:
+    place = Path(os.environ.get(LIBRARY_VARIABLE) or Path(__file__).absolute().parent / NAME)
+    answer = ctypes.create_string_buffer(1 << 16)
+    call = getattr(ctypes.CDLL(str(place)), function)
+    call.argtypes = [ctypes.c_char_p, ctypes.POINTER(Options), ctypes.c_char_p, ctypes.c_size_t]
+    if call(archive.encode(), ctypes.byref(Options(**{**DEFAULTS, **options})), answer, len(answer)) != 0:
+        raise RuntimeError(answer.value.decode())
+    result: dict[str, Any] = json.loads(answer.value)
+    return result
+
+
+def driver_loop(archive: str, **options: int) -> dict[str, Any]:
+    """Adds the nodes of every graph and instantiates it, in one loop. A context must be current."""
+    return _call("foundry_driver_loop", archive, options)
+
+
+def restore(archive: str, **options: int) -> dict[str, Any]:
+    """The same graphs through the Restorer."""
+    return _call("foundry_restore", archive, options)
