@@ -10,13 +10,16 @@ namespace foundry::session {
 Result<DeviceMemory> DeviceMemory::create(const driver::Driver& driver) {
   DeviceMemory memory(driver);
   FOUNDRY_CU(driver, cuStreamCreate, &memory.stream_, CU_STREAM_NON_BLOCKING);
-  for (Buffer& buffer : memory.buffers_) {
-    void* data = nullptr;
-    FOUNDRY_CU(driver, cuMemHostAlloc, &data, kBufferBytes, 0);
-    buffer.data = static_cast<std::byte*>(data);
-    FOUNDRY_CU(driver, cuEventCreate, &buffer.free, CU_EVENT_DISABLE_TIMING);
-  }
   return memory;
+}
+
+Status DeviceMemory::need(Buffer& buffer) {
+  if (buffer.data != nullptr) return success();
+  if (buffer.free == nullptr) FOUNDRY_CU(*driver_, cuEventCreate, &buffer.free, CU_EVENT_DISABLE_TIMING);
+  void* data = nullptr;
+  FOUNDRY_CU(*driver_, cuMemHostAlloc, &data, kBufferBytes, 0);
+  buffer.data = static_cast<std::byte*>(data);
+  return success();
 }
 
 DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
@@ -53,10 +56,10 @@ Status DeviceMemory::read(uint64_t address, uint64_t bytes,
     if (address < end) {
       fresh = {address, static_cast<size_t>(std::min<uint64_t>(kBufferBytes, end - address)), &buffers_[slot]};
       slot = (slot + 1) % 2;
+      FOUNDRY_TRY(need(*fresh.buffer));
       FOUNDRY_CU(*driver_, cuMemcpyDtoHAsync, fresh.buffer->data, fresh.address, fresh.bytes, stream_);
       FOUNDRY_CU(*driver_, cuEventRecord, fresh.buffer->free, stream_);
       address += fresh.bytes;
-      FOUNDRY_TRY(need(*fresh.buffer));
     }
     if (pending.buffer != nullptr) {
       FOUNDRY_CU(*driver_, cuEventSynchronize, pending.buffer->free);
@@ -70,10 +73,10 @@ Status DeviceMemory::read(uint64_t address, uint64_t bytes,
 Result<std::span<std::byte>> DeviceMemory::next_buffer() {
   current_ = next_;
   next_ = (next_ + 1) % kBuffers;
+  FOUNDRY_TRY(need(buffers_[current_]));
   FOUNDRY_CU(*driver_, cuEventSynchronize, buffers_[current_].free);
   return std::span<std::byte>(buffers_[current_].data, kBufferBytes);
 }
-  FOUNDRY_TRY(need(buffers_[current_]));
 
 Status DeviceMemory::write_from_buffer(uint64_t address, size_t offset, size_t bytes) {
   Buffer& buffer = buffers_[current_];
