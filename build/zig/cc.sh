@@ -11,6 +11,7 @@ language=c++
 for argument in "$@"; do
   case $argument in
     -c | -E) compile=1 ;;
+    -nostdlib++) language=cc ;; # zig's cc links no C++ runtime
     -*) ;;
     *.c | *.S) language=cc ;;
   esac

@@ -69,10 +69,10 @@ def _zig_toolchain_config_impl(ctx):
             _flags("default_link_flags", _LINK, [
                 "-O2",
                 "-fPIC",
-                "-s",
                 "-Wl,-z,relro",
                 "-Wl,-z,now",
             ]),
+            _flags("strip_symbols", _LINK, ["-s"]),
         ],
     )
 
