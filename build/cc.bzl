@@ -66,7 +66,7 @@ def foundry_cc_test(name, srcs, deps = [], copts = [], size = "small", main = Tr
         linkstatic = True,
         size = size,
         deps = deps + ["@googletest//:gtest"] + (["@googletest//:gtest_main"] if main else []),
-        **(kwargs | gpu_attributes(gpu))
+        **({"visibility": ["//tests/sanitizers:__pkg__"]} | kwargs | gpu_attributes(gpu))
     )
 
 def foundry_shared_library(
