@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SUITES = ("stable", "oldstable", "unstable")
@@ -48,14 +49,14 @@ def mirror() -> str:
     )
 
 
-def private_apt(work: Path) -> Path:
-    """Writes an apt configuration that only lives in `work` and returns its path."""
+def private_apt(work: Path, kind: str, suites: Sequence[str]) -> Path:
+    """Writes an apt configuration that only lives in `work` and returns its path; kind is deb or deb-src."""
     for folder in ("lists/partial", "cache/archives/partial", "log"):
         (work / folder).mkdir(parents=True)
     (work / "status").touch()
     signed = f"signed-by={KEYRING}" if KEYRING.exists() else ""
     where = mirror()
-    (work / "sources.list").write_text("".join(f"deb-src [{signed}] {where} {suite} main\n" for suite in SUITES))
+    (work / "sources.list").write_text("".join(f"{kind} [{signed}] {where} {suite} main\n" for suite in suites))
     settings = {
         "Dir::Etc::SourceList": work / "sources.list",
         "Dir::Etc::SourceParts": "/dev/null",
@@ -88,7 +89,7 @@ def from_mirror(package: str, file: str, folder: Path) -> None:
         )
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        config = private_apt(work)
+        config = private_apt(work, "deb-src", SUITES)
         run("apt-get", "-qq", "-c", config, "update", cwd=work)
         records = run("apt-cache", "-c", config, "showsrc", package, cwd=work)
         found = []

@@ -1,0 +1,1 @@
+"sha256-/8qyA8p0r8gZwiroTk9S1FEEQqLAK5W0ZNjC4GhlCb8="
