@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import email.parser
 import json
+import os
 import re
-import sys
 import zipfile
 
 from packaging.metadata import Metadata
@@ -16,7 +16,7 @@ from tests.wheel import unpacked
 
 def test_name() -> None:
     name, _, _, tags = parse_wheel_filename(unpacked.WHEEL.name)
-    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    python = "cp" + os.environ["PYTHON_VERSION"].replace(".", "")
     assert name == "foundry"
     assert {str(tag) for tag in tags} == {f"{python}-{python}-manylinux_2_28_x86_64"}
 

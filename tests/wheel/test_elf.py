@@ -77,7 +77,7 @@ def test_poisoned_tbb_changes_nothing(tmp_path: Path) -> None:
         "LD_LIBRARY_PATH": str(tmp_path),
         "PYTHONPATH": f"{unpacked.folder()}:{os.environ['PYTHONPATH']}",
     }
-    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, env=env)
+    done = subprocess.run([os.environ["PYTHON"], "-c", program], text=True, capture_output=True, env=env)
     assert done.returncode == 0, done.stderr
     place, loaded = done.stdout.split()
     assert place.startswith(str(unpacked.folder())) and loaded == "False"
