@@ -61,20 +61,22 @@ class EngineStart:
 
     # ---- the start
 
-    def begin(self, fingerprint: Mapping[str, object]) -> None:
-        """Decides between SAVE, LOAD and native. A CUDA device must be chosen."""
-        session = foundry.session(fingerprint=fingerprint)
+    def begin(self, fingerprint: Mapping[str, object] | Callable[[], Mapping[str, object]]) -> None:
+        """Decides between SAVE, LOAD and native. A CUDA device must be chosen. A function is asked for the fields."""
         with self._guarded("begin"):
-            session.__enter__()
-            self._session = session
-            if self.state == "native":
-                session.__exit__(None, None, None)
-        if self.state == "native":
+            session = foundry.session(fingerprint=fingerprint() if callable(fingerprint) else fingerprint)
+            self._session = session.begin()
             report = session.report
+            if self.state != "native":
+                self._say(f"{'saving to' if self.state == 'save' else 'restoring from'} {report.archive}")
+                return
+            session.end()
             self._say(str(report) if report.mismatches else f"serving natively: {report.reason or 'Foundry is off'}")
-        else:
-            verb = "saving to" if self.state == "save" else "restoring from"
-            self._say(f"{verb} {session.report.archive}")
+
+    def refuse(self, reason: str) -> None:
+        """From here on the engine is native, for a reason that is said. Raises RuntimeError with on_mismatch="fail"."""
+        self.give_up(RuntimeError(reason))
+        refuse(reason, self._say)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Around code of the engine that allocates the same on SAVE and on LOAD."""
@@ -195,15 +197,15 @@ class EngineStart:
         with self._guarded("end"):
             if self.state == "load":
                 session.wait()
-            session.__exit__(None, None, None)
-        if session.report.outcome in ("saved", "restored", "failed"):
-            self._say(str(session.report))
+            session.end()
+            if session.report.outcome in ("saved", "restored", "failed"):
+                self._say(str(session.report))
 
     def give_up(self, problem: BaseException) -> None:
         """The engine's start failed, or Foundry's part in it."""
         session, self._session = self._session, None
         if session is not None:
-            session.__exit__(type(problem), problem, problem.__traceback__)
+            session.end(problem)
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
@@ -215,6 +217,15 @@ class EngineStart:
                 raise
             log.debug("%s", what, exc_info=True)
             self._say(f"serving natively: {what}: {problem}")
+
+
+def refuse(reason: str, say: Callable[[str], None]) -> None:
+    """Says that the engine is native and why. Raises RuntimeError instead where the user set on_mismatch="fail"."""
+    from foundry import modes
+
+    if modes.chosen_reaction(None) == "fail":
+        raise RuntimeError(f"Foundry: {reason}")
+    say(f"serving natively: {reason}")
 
 
 def must_raise() -> bool:

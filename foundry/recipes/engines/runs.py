@@ -1,14 +1,18 @@
-"""Runs an engine, each time in a process of its own: native, under SAVE, under LOAD."""
+"""Runs an engine, each time in a process of its own: native, under SAVE, under LOAD; and prints what came of it."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,8 +20,57 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from foundry.recipes.engines import in_turns
+from foundry.text import count, size
+
 Results = dict[str, Any]
+AddOptions = Callable[[argparse.ArgumentParser], None]
 console = Console(highlight=False)
+
+# What a process that serves prints first, and before each measured value.
+READY, VALUE = "ready", "ms "
+
+
+def parser(name: str, text: str | None, archive: str, add_options: AddOptions) -> argparse.ArgumentParser:
+    """The command line of a recipe."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m foundry.recipes.{name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--archive", default=archive, help="directory of the archive (default: %(default)s)")
+    made.add_argument("--folder", help="keep logs and results there (default: a temporary folder)")
+    add_options(made)
+    return made
+
+
+def passed(options: argparse.Namespace, add_options: AddOptions) -> list[str]:
+    """The options of the engine, as its process is given them."""
+    known = argparse.ArgumentParser()
+    add_options(known)
+    found: list[str] = []
+    for action in known._actions:
+        value = getattr(options, action.dest, None)
+        if not action.option_strings or value is None or value is False:
+            continue
+        found.append(action.option_strings[0])
+        found += [] if value is True else list(map(str, value)) if isinstance(value, list) else [str(value)]
+    return found
+
+
+@dataclass
+class Serving:
+    """An engine that lives and measures when it is asked."""
+
+    results: Results
+    process: subprocess.Popen[str]
+
+    def ask(self, batch: int) -> float:
+        """Milliseconds a token at a batch size, measured now."""
+        assert self.process.stdin is not None
+        print(batch, file=self.process.stdin, flush=True)
+        answer = _answer(self.process, VALUE)
+        if answer is None:
+            raise RuntimeError(f"an engine ended while it was asked for batch {batch}: see its log in --folder")
+        return float(answer)
 
 
 class Runs:
@@ -53,30 +106,57 @@ class Runs:
     def run(self, mode: str, name: str = "", extra: Sequence[str] = ()) -> Results | None:
         """One run; None if it failed, the end of its log is printed then. Foundry's lines are printed as they come."""
         name = name or mode
-        results, log_path = self.path / f"{name}.json", self.path / f"{name}.log"
-        results.unlink(missing_ok=True)
-        begin = time.monotonic()
-        console.print(f"{name}: starting", markup=False)
-        process = subprocess.Popen(
-            [*self.command(mode, results), *extra],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        process = self._start(mode, name, extra, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        last = self._follow(process.stdout, name)
+        return self._results(name, process.wait(), last)
+
+    @contextmanager
+    def serving(self, mode: str, name: str = "", extra: Sequence[str] = ()) -> Iterator[Serving | None]:
+        """The same, but after its own measurements it lives as long as the block and measures when asked."""
+        name = name or mode
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = self._start(mode, name, [*extra, "--serve"], **pipes)
         last: list[str] = []
-        assert process.stdout is not None
-        with log_path.open("w") as log:
-            for line in process.stdout:
+        follower = threading.Thread(target=lambda: last.extend(self._follow(process.stderr, name)))
+        follower.start()
+        try:
+            ready = _answer(process, READY) is not None
+            if not ready:
+                process.wait()
+                follower.join()
+            found = self._results(name, 0 if ready else process.returncode, last)
+            yield None if found is None else Serving(found, process)
+        finally:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.close()
+            process.stdout.read()  # what an engine says while it ends must find room
+            process.wait()
+            follower.join()
+
+    def _start(self, mode: str, name: str, extra: Sequence[str], **pipes: int) -> subprocess.Popen[str]:
+        results = self.path / f"{name}.json"
+        results.unlink(missing_ok=True)
+        console.print(f"{name}: starting", markup=False)
+        command = [*self.command(mode, results), *extra]
+        return subprocess.Popen(command, env=environment(), text=True, errors="replace", **pipes)  # type: ignore[call-overload,no-any-return]
+
+    def _follow(self, lines: Any, name: str) -> list[str]:
+        """Keeps a process's log, prints Foundry's lines; the last ones."""
+        begin = time.monotonic()
+        last: list[str] = []
+        with (self.path / f"{name}.log").open("w") as log:
+            for line in lines:
                 log.write(line)
                 last = [*last[-29:], line.rstrip()]
                 if "Foundry:" in line:
                     said = line[line.index("Foundry:") :].strip()
                     console.print(f"{name}: {time.monotonic() - begin:5.1f} s  {said}", soft_wrap=True, markup=False)
-        code = process.wait()
-        if code == 0 and results.exists():
-            found: Results = json.loads(results.read_text())
+        return last
+
+    def _results(self, name: str, code: int, last: Sequence[str]) -> Results | None:
+        path = self.path / f"{name}.json"
+        if code == 0 and path.exists():
+            found: Results = json.loads(path.read_text())
             return found
         console.print(f"{name} ended with code {code}:", *last, sep="\n", markup=False)
         return None
@@ -85,6 +165,15 @@ class Runs:
 def environment() -> dict[str, str]:
     """From a workspace, packages are on the path of this process alone."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _answer(process: subprocess.Popen[str], beginning: str) -> str | None:
+    """What follows `beginning` in the next line of that kind; None if the process ends before."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(beginning):
+            return line[len(beginning) :].strip()
+    return None
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -97,9 +186,57 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console.print(made)
 
 
+def replays(rows: Sequence[Mapping[str, float]], native: str, restored: str) -> None:
+    """Prints what in_turns measured, a row for each batch size; `native`, `restored`: heads of columns."""
+    table(
+        ("batch", native, restored, "ratio", "native 5 % .. 95 %"),
+        [
+            (
+                str(row["batch"]),
+                f"{row['native']:.4f}",
+                f"{row['restored']:.4f}",
+                f"{row['ratio']:.4f}",
+                f"{row['native_p5']:.4f} .. {row['native_p95']:.4f}",
+            )
+            for row in rows
+        ],
+    )
+    slow = [str(row["batch"]) for row in rows if not in_turns.as_good(dict(row))]
+    if slow:
+        console.print(f"slower than native by more than 0.5 % and than native ones spread: batch {', '.join(slow)}")
+
+
 def equal_tokens(first: dict[str, list[list[int]]], second: dict[str, list[list[int]]]) -> dict[str, tuple[int, int]]:
     """By batch size: how many prompts got equal tokens, of how many."""
     return {
         name: (sum(a == b for a, b in zip(tokens, second.get(name, []), strict=False)), len(tokens))
         for name, tokens in first.items()
     }
+
+
+def summary(results: Results) -> None:
+    """What Foundry did, in a few lines."""
+    done = results["foundry"]
+    if done["outcome"] == "saved":
+        console.print(
+            f"saved {count(done['saved'], 'graph')} to {done['archive']} ({size(done['archive_bytes'])}), "
+            f"{count(len(done['left_out']), 'graph')} left out",
+            markup=False,
+        )
+    elif done["outcome"] == "restored":
+        console.print(
+            f"restored {count(done['restored'], 'graph')} from {done['archive']}: {done['in_place']} tensors in place, "
+            f"{done['reseated']} re-seated, {size(done['mapped_bytes'])} mapped, "
+            f"{size(done['content_bytes'])} of content",
+            markup=False,
+        )
+    else:
+        console.print(f"no graph was saved or restored: {done.get('reason') or done['outcome']}", markup=False)
+    for name, why in {**done.get("left_out", {}), **done.get("fell_back", {})}.items():
+        console.print(f"  {name}: {why if isinstance(why, str) else ' '.join(why)}", markup=False)
+
+
+def restored(results: Results) -> bool:
+    """Whether every graph came from the archive."""
+    done = results["foundry"]
+    return done["outcome"] == "restored" and done["restored"] > 0 and not done["fell_back"]

@@ -1,0 +1,124 @@
+"""What happens in SGLang's scheduler process, written down for the recipes: seconds of the phases of its start, captures,
+kernels compiled. A plugin of its own, beside Foundry's, so that a native engine is measured the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FILE_VARIABLE = "FOUNDRY_PROBE_FILE"
+_RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
+# Of either generation of SGLang; what a release lacks is not measured.
+_PHASES = (
+    "init_torch_distributed",
+    "load_model",
+    "init_memory_pool",
+    "alloc_memory_pool",
+    "init_attention_backend",
+    "init_attention_backends",
+    "init_device_graphs",
+    "init_cuda_graphs",
+)
+
+_where = "start"  # what is going on: a phase, or "serving" when the last one is over
+
+
+def register() -> None:
+    """The entry point. Does nothing without FOUNDRY_PROBE_FILE."""
+    if not os.environ.get(FILE_VARIABLE):
+        return
+    from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    for name in _PHASES:
+        if hasattr(ModelRunner, name):
+            # Before Foundry's hooks: these are outside of them.
+            HookRegistry.register(f"{_RUNNER}.{name}", _timed(name), HookType.AROUND)
+    _count_captures()
+    _count_triton()
+    _count_builds()
+
+
+def note(kind: str, **values: Any) -> None:
+    """One line of the file."""
+    with open(os.environ[FILE_VARIABLE], "a", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": kind, "pid": os.getpid(), "during": _where, **values}) + "\n")
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    """The lines so far."""
+    try:
+        return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def _timed(name: str) -> Callable[..., Any]:
+    def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        global _where
+        import torch
+
+        before, _where = _where, name
+        begin = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            torch.cuda.synchronize()
+            note("phase", name=name, seconds=time.perf_counter() - begin)
+            _where = "serving" if name.endswith("_graphs") else before
+
+    return around
+
+
+def _count_captures() -> None:
+    import torch
+
+    original = torch.cuda.CUDAGraph.capture_end
+
+    @functools.wraps(original)
+    def capture_end(self: Any) -> None:
+        original(self)
+        note("capture")
+
+    torch.cuda.CUDAGraph.capture_end = capture_end
+
+
+def _count_triton() -> None:
+    """Kernels that were not in Triton's cache: compiled from source."""
+    from triton import knobs
+
+    before = knobs.compilation.listener
+
+    def listener(**about: Any) -> None:
+        if not about["cache_hit"]:
+            note("triton", name=str(about["metadata"].get("name", about["src"])))
+        if before is not None:
+            before(**about)
+
+    knobs.compilation.listener = listener
+
+
+def _count_builds() -> None:
+    """C++ and CUDA modules of SGLang that were not in the cache of tvm-ffi: compiled by nvcc."""
+    try:
+        extension: Any = importlib.import_module("tvm_ffi.cpp.extension")
+    except ImportError:
+        return
+    original = extension.build_ninja
+
+    @functools.wraps(original)
+    def build_ninja(build_dir: str) -> None:
+        begin = time.perf_counter()
+        present = any(Path(build_dir).glob("*.so"))
+        original(build_dir)
+        if not present:
+            note("module", name=Path(build_dir).name[:80], seconds=time.perf_counter() - begin)
+
+    extension.build_ninja = build_ninja
