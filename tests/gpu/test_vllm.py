@@ -39,6 +39,7 @@ CONFIGURATIONS: dict[str, list[str]] = {
     "v1-separate": ["--runner", "v1", "--separate", *SMALL],
     "v2-separate": ["--runner", "v2", "--separate", *SMALL],
 }
+GOLDEN = "v2-golden"
 # What differs from the archive of "v2-separate", and a field that the reason must name.
 OTHERS: dict[str, tuple[list[str], str]] = {
     "length": (["--max-model-len", "1024"], "max_model_len"),
@@ -57,14 +58,22 @@ class Engines:
         self._threads: dict[str, threading.Thread] = {}
         self._codes: dict[str, int] = {}
 
-    def start(self, name: str, mode: str, arguments: list[str], archive: str = "", after: str = "") -> None:
+    def start(
+        self,
+        name: str,
+        mode: str,
+        arguments: list[str],
+        archive: str = "",
+        after: str = "",
+        env: dict[str, str] | None = None,
+    ) -> None:
         """Begins a run; `after`: when that one has ended."""
         if name not in self._threads:
-            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after))
+            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after, env or {}))
             self._threads[name] = thread
             thread.start()
 
-    def _run(self, name: str, mode: str, arguments: list[str], archive: str, after: str) -> None:
+    def _run(self, name: str, mode: str, arguments: list[str], archive: str, after: str, env: dict[str, str]) -> None:
         if after:
             self._threads[after].join()
         program = [sys.executable, "-m", "foundry.recipes.engines.vllm_process"]
@@ -73,7 +82,7 @@ class Engines:
             program = [sys.executable, "-m", "foundry", "run", f"--{mode}", "--archive", archive, "--", *program]
         with self._slots, (self.folder / f"{name}.log").open("w") as log:
             self._codes[name] = subprocess.run(
-                program, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False
+                program, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False, env={**os.environ, **env}
             ).returncode
 
     def __getitem__(self, name: str) -> dict[str, Any]:
@@ -119,6 +128,12 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         arguments = [*base, *OTHERS[name][0]]
         found.start(f"{name}.native", "native", arguments)
         found.start(f"{name}.load", "load", arguments, archive, "v2-separate.save")
+    if any(item.name == "test_golden_runs_of_an_engine" for item in request.session.items):
+        arguments = CONFIGURATIONS["v2-separate"]
+        found.start(f"{GOLDEN}.save", "save", arguments, found.archive(GOLDEN), env={"FOUNDRY_GOLDEN": "1"})
+        found.start(
+            f"{GOLDEN}.load", "load", arguments, found.archive(GOLDEN), f"{GOLDEN}.save", {"FOUNDRY_VERIFY": "1"}
+        )
     if damages:
         found["v2-separate.save"]
     for name in damages:
@@ -176,3 +191,11 @@ def test_a_damaged_archive_leads_to_native_serving(engines: Engines, damage: str
     assert loaded["foundry"]["outcome"] == "native"
     assert "rank_0/" in loaded["foundry"]["reason"]
     assert loaded["tokens"] == engines["v2-separate.native"]["tokens"]
+
+
+def test_golden_runs_of_an_engine(engines: Engines) -> None:
+    """What SAVE recorded of every graph is what LOAD computes before it serves."""
+    saved, loaded = engines[f"{GOLDEN}.save"]["foundry"], engines[f"{GOLDEN}.load"]["foundry"]
+    assert len(saved["golden"]) == saved["saved"] > 0, saved["text"]
+    assert loaded["outcome"] == "restored" and loaded["restored"] == saved["saved"], loaded["text"]
+    assert set(loaded["verdicts"].values()) <= {"equal", "within spread"} and loaded["verdicts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("foundry")
 
 State = Literal["native", "save", "load"]
+# For SAVE: also record what every graph computes, for FOUNDRY_VERIFY=1 on LOAD.
+GOLDEN_VARIABLE = "FOUNDRY_GOLDEN"
 
 
 class EngineStart:
@@ -64,7 +67,8 @@ class EngineStart:
     def begin(self, fingerprint: Mapping[str, object] | Callable[[], Mapping[str, object]]) -> None:
         """Decides between SAVE, LOAD and native. A CUDA device must be chosen. A function is asked for the fields."""
         with self._guarded("begin"):
-            session = foundry.session(fingerprint=fingerprint() if callable(fingerprint) else fingerprint)
+            fields = fingerprint() if callable(fingerprint) else fingerprint
+            session = foundry.session(fingerprint=fields, golden=os.environ.get(GOLDEN_VARIABLE, "0") == "1")
             self._session = session.begin()
             report = session.report
             if self.state != "native":
