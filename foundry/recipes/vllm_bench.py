@@ -14,8 +14,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.runs import Results, console, equal_tokens, table
-from foundry.recipes.engines.vllm_recipe import arguments, starts, summary
+from foundry.recipes.engines.runs import Results, console, equal_tokens, replays, restored, summary, table
+from foundry.recipes.engines.vllm_recipe import arguments, starts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,21 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     table(("batch", "native, ms a token", "LOAD", "ratio", "tokens/s native", "LOAD"), rows)
     if load.get("replays"):
-        table(
-            ("batch", "native replay, ms", "restored", "ratio", "native 5 % .. 95 %"),
-            [
-                (
-                    str(row["batch"]),
-                    f"{row['native']:.4f}",
-                    f"{row['restored']:.4f}",
-                    f"{row['ratio']:.4f}",
-                    f"{row['native_p5']:.4f} .. {row['native_p95']:.4f}",
-                )
-                for row in load["replays"]
-            ],
-        )
+        replays(load["replays"], "native replay, ms", "restored")
     summary(load)
-    return 0 if _tokens(found) and load["foundry"]["outcome"] == "restored" else 1
+    return 0 if _tokens(found) and restored(load) else 1
 
 
 def _tokens(found: dict[str, Results]) -> bool:

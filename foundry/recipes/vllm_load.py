@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.vllm_recipe import arguments, starts, summary
+from foundry.recipes.engines.runs import restored, summary
+from foundry.recipes.engines.vllm_recipe import arguments, starts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,8 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     starts({"LOAD": loaded})
     summary(loaded)
-    done = loaded["foundry"]
-    return 0 if done["outcome"] == "restored" and not done["fell_back"] and not loaded["in_start"]["captures"] else 1
+    return 0 if restored(loaded) and not loaded["in_start"]["captures"] else 1
 
 
 if __name__ == "__main__":

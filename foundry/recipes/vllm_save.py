@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.vllm_recipe import arguments, starts, summary
+from foundry.recipes.engines.runs import summary
+from foundry.recipes.engines.vllm_recipe import arguments, starts
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +28,7 @@ AddOptions = Callable[[argparse.ArgumentParser], None]
 console = Console(highlight=False)
 
 # What a process that serves prints first, and before each measured value.
-READY, VALUE = "ready", "ms "
+READY, VALUE = "recipe: ready", "recipe: ms "
 
 
 def parser(name: str, text: str | None, archive: str, add_options: AddOptions) -> argparse.ArgumentParser:
@@ -106,58 +106,68 @@ class Runs:
     def run(self, mode: str, name: str = "", extra: Sequence[str] = ()) -> Results | None:
         """One run; None if it failed, the end of its log is printed then. Foundry's lines are printed as they come."""
         name = name or mode
-        process = self._start(mode, name, extra, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        last = self._follow(process.stdout, name)
-        return self._results(name, process.wait(), last)
+        with self._log(name) as log:
+            process = self._start(mode, name, extra, stdout=log, stderr=log)
+            self._follow(process, name)
+        return self._results(name, process.wait())
 
     @contextmanager
     def serving(self, mode: str, name: str = "", extra: Sequence[str] = ()) -> Iterator[Serving | None]:
         """The same, but after its own measurements it lives as long as the block and measures when asked."""
         name = name or mode
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = self._start(mode, name, [*extra, "--serve"], **pipes)
-        last: list[str] = []
-        follower = threading.Thread(target=lambda: last.extend(self._follow(process.stderr, name)))
-        follower.start()
-        try:
-            ready = _answer(process, READY) is not None
-            if not ready:
+        with self._log(name) as log:
+            process = self._start(
+                mode, name, [*extra, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+            follower = threading.Thread(target=self._follow, args=(process, name))
+            follower.start()
+            try:
+                ready = _answer(process, READY) is not None
+                found = self._results(name, 0 if ready else process.wait())
+                yield None if found is None else Serving(found, process)
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
                 process.wait()
                 follower.join()
-            found = self._results(name, 0 if ready else process.returncode, last)
-            yield None if found is None else Serving(found, process)
-        finally:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()
-            process.stdout.read()  # what an engine says while it ends must find room
-            process.wait()
-            follower.join()
 
-    def _start(self, mode: str, name: str, extra: Sequence[str], **pipes: int) -> subprocess.Popen[str]:
+    def _log(self, name: str) -> TextIO:
+        return (self.path / f"{name}.log").open("w")
+
+    def _start(self, mode: str, name: str, extra: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
         results = self.path / f"{name}.json"
         results.unlink(missing_ok=True)
         console.print(f"{name}: starting", markup=False)
-        command = [*self.command(mode, results), *extra]
-        return subprocess.Popen(command, env=environment(), text=True, errors="replace", **pipes)  # type: ignore[call-overload,no-any-return]
+        return subprocess.Popen(
+            [*self.command(mode, results), *extra], env=environment(), text=True, errors="replace", **streams
+        )
 
-    def _follow(self, lines: Any, name: str) -> list[str]:
-        """Keeps a process's log, prints Foundry's lines; the last ones."""
+    def _follow(self, process: subprocess.Popen[str], name: str) -> None:
+        """Prints Foundry's lines of a log while the process lives. A file, not a pipe: it may leave children behind."""
         begin = time.monotonic()
-        last: list[str] = []
-        with (self.path / f"{name}.log").open("w") as log:
-            for line in lines:
-                log.write(line)
-                last = [*last[-29:], line.rstrip()]
-                if "Foundry:" in line:
-                    said = line[line.index("Foundry:") :].strip()
-                    console.print(f"{name}: {time.monotonic() - begin:5.1f} s  {said}", soft_wrap=True, markup=False)
-        return last
+        with (self.path / f"{name}.log").open(errors="replace") as log:
+            part = ""
+            while True:
+                ended = process.poll() is not None
+                for piece in log:
+                    part += piece
+                    if part.endswith("\n"):
+                        if "Foundry:" in part:
+                            said = (
+                                f"{name}: {time.monotonic() - begin:5.1f} s  {part[part.index('Foundry:') :].strip()}"
+                            )
+                            console.print(said, soft_wrap=True, markup=False)
+                        part = ""
+                if ended:
+                    return
+                time.sleep(0.1)
 
-    def _results(self, name: str, code: int, last: Sequence[str]) -> Results | None:
+    def _results(self, name: str, code: int) -> Results | None:
         path = self.path / f"{name}.json"
         if code == 0 and path.exists():
             found: Results = json.loads(path.read_text())
             return found
+        last = (self.path / f"{name}.log").read_text(errors="replace").splitlines()[-30:]
         console.print(f"{name} ended with code {code}:", *last, sep="\n", markup=False)
         return None
 

@@ -1,13 +1,10 @@
-"""Restored graphs against native ones of the same process: captured again by vLLM, then replayed in turns. Runs in the
-worker of vLLM."""
+"""Restored graphs of vLLM against native ones of the same process, captured again. Runs in its worker."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
 from typing import Any
 
-ROUNDS, INNER = 30, 10
+from foundry.recipes.engines.in_turns import in_turns
 
 
 def compare(worker: Any, batches: tuple[int, ...] = (1, 8, 64, 256, 512)) -> list[dict[str, float]]:
@@ -18,7 +15,7 @@ def compare(worker: Any, batches: tuple[int, ...] = (1, 8, 64, 256, 512)) -> lis
     rows = []
     for tokens in batches:
         if tokens in restored and tokens in native:
-            rows.append({"batch": tokens, **_in_turns(restored[tokens].replay, native[tokens].replay)})
+            rows.append({"batch": tokens, **in_turns(restored[tokens].replay, native[tokens].replay)})
     return rows
 
 
@@ -50,27 +47,3 @@ def _captured_again(runner: Any) -> dict[int, Any]:
     finally:
         table.clear()
         table.update(kept)
-
-
-def _in_turns(restored: Callable[[], None], native: Callable[[], None]) -> dict[str, float]:
-    import torch
-
-    times: dict[str, list[float]] = {"restored": [], "native": []}
-    pair = {"restored": restored, "native": native}
-    for turn in range(ROUNDS):
-        for name in ("restored", "native") if turn % 2 else ("native", "restored"):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(INNER):
-                pair[name]()
-            end.record()
-            end.synchronize()
-            times[name].append(start.elapsed_time(end) / INNER)
-    medians = {name: round(statistics.median(values), 5) for name, values in times.items()}
-    spread = [round(q, 5) for q in statistics.quantiles(times["native"], n=20)[::18]]
-    return {
-        **medians,
-        "ratio": round(medians["restored"] / medians["native"], 5),
-        "native_p5": spread[0],
-        "native_p95": spread[-1],
-    }

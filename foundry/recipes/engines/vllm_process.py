@@ -18,37 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from foundry.recipes.engines import compare_graphs
+from foundry.recipes.engines import random_model, vllm_graphs
+from foundry.recipes.engines.account import account
 
 STARTED = time.time()
-
-QWEN3_0_6B: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
-    "head_dim": 128,
-    "hidden_act": "silu",
-    "hidden_size": 1024,
-    "initializer_range": 0.02,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 40960,
-    "max_window_layers": 28,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-6,
-    "rope_scaling": None,
-    "rope_theta": 1000000,
-    "sliding_window": None,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-    "use_cache": True,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
 
 # Nothing is looked up in a network, and one process holds everything unless --separate.
 ENVIRONMENT = {
@@ -86,21 +59,15 @@ def capture_sizes(text: str) -> list[int]:
     return [1, 2, 4, *range(8, 513, 8)] if text == "all" else [int(size) for size in text.split(",")]
 
 
-def prompts(count: int) -> list[dict[str, list[int]]]:
-    """Fixed token ids, of 16 to 47 tokens."""
-    return [{"prompt_token_ids": [(17 * i + 31 * j + 5) % 150000 for j in range(16 + i % 32)]} for i in range(count)]
-
-
 def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of vllm.LLM."""
     model = options.model
     random_weights = model is None
     if model is None:
         # A fixed place: vLLM's compile cache knows a model by its path.
-        folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"foundry-qwen3-{options.layers}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps({**QWEN3_0_6B, "num_hidden_layers": options.layers}))
-        model = str(folder)
+        model = random_model.write(
+            Path(os.environ.get("TMPDIR", "/tmp"), f"foundry-qwen3-{options.layers}"), options.layers
+        )
     arguments: dict[str, Any] = {
         "model": model,
         "skip_tokenizer_init": True,
@@ -130,16 +97,8 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def refill(model: Any) -> bool:
-    """Weights from N(0, 0.02), in place: vLLM's dummy weights are so small that logits tie."""
-    import torch
-
-    generator = torch.Generator(device="cuda").manual_seed(1)
-    for name, parameter in sorted(model.named_parameters()):
-        if parameter.is_floating_point():
-            if "norm" in name:
-                parameter.data.fill_(1)
-            else:
-                parameter.data.normal_(0, 0.02, generator=generator)
+    """vLLM's own way to call a function with the model."""
+    random_model.refill(model)
     return True
 
 
@@ -196,30 +155,10 @@ def _attribute(module: str, name: str) -> Any:
         return None
 
 
-def account(worker: Any) -> dict[str, Any]:
+def foundry_account(worker: Any) -> dict[str, Any]:
     """What Foundry did in the worker; runs there."""
     start = getattr(worker, "foundry", None)
-    report = start.report if start is not None else None
-    if report is None:
-        return {"outcome": "none", "text": ""}
-    return {
-        "outcome": report.outcome,
-        "reason": report.reason,
-        "archive": report.archive,
-        "saved": len(report.saved),
-        "restored": len(report.restored),
-        "left_out": report.left_out,
-        "fell_back": report.fell_back,
-        "reseated": len(report.reseated),
-        "in_place": report.anchors_in_place,
-        "mapped_bytes": report.mapped_bytes,
-        "content_bytes": report.content_bytes,
-        "archive_bytes": sum(report.bytes_by_file.values()),
-        "milliseconds": report.milliseconds,
-        "warnings": report.warnings,
-        "differences": report.differences,
-        "text": str(report),
-    }
+    return account(start.report if start is not None else None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -259,8 +198,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     def generate(count: int, tokens: int) -> tuple[list[list[int]], float]:
         sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+        asked = [{"prompt_token_ids": prompt} for prompt in random_model.prompts(count)]
         begin = time.perf_counter()
-        outputs = llm.generate(prompts(count), sampling, use_tqdm=False)
+        outputs = llm.generate(asked, sampling, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs], time.perf_counter() - begin
 
     begin = time.time()
@@ -289,10 +229,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "captures": counts.captures,
         "tokens": tokens,
         "ms_per_token": {name: round(value, 4) for name, value in milliseconds.items()},
-        "foundry": llm.collective_rpc(account)[0],
+        "foundry": llm.collective_rpc(foundry_account)[0],
     }
     if options.compare:
-        results["replays"] = llm.collective_rpc(compare_graphs.compare)[0]
+        results["replays"] = llm.collective_rpc(vllm_graphs.compare)[0]
     return results
 
 
