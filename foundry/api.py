@@ -334,7 +334,7 @@ class Session:
         finally:
             self._leave()
         if self.report.outcome in ("saved", "restored"):
-            log.info("%s", self.report)
+            log.log(logging.WARNING if self.report.fell_back else logging.INFO, "%s", self.report)
 
     def _leave(self) -> None:
         global _active

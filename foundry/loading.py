@@ -197,8 +197,8 @@ class LoadBackend:
             graph = Graph(name)
             reason = self._reason_not_to_restore(name) or self._restore(graph, self._graphs[name])
             if reason:
-                if not self._native:
-                    log.warning("graph %s is not restored: %s", name, reason)
+                # The program is told now; the account at the end of the session says why, once for all such graphs.
+                log.debug("graph %s is not restored: %s", name, reason)
                 self._report.fell_back[name] = reason
                 return None
             return graph
@@ -323,13 +323,18 @@ class LoadBackend:
             if not reason:
                 continue
             if not self._native:
-                log.warning("graph %s is captured natively: %s", name, reason)
+                self._warn(name, reason)
             self._capture(graph, function, warmup, reason)
 
     def _reason_not_to_restore(self, name: str) -> str:
         if self._native:
             return self._report.reason or "the session ended before it was restored"
         return "" if name in self._graphs else self._refused.get(name, "the archive does not have it")
+
+    def _warn(self, name: str, reason: str) -> None:
+        """A reason that many graphs share (a damaged image, say) is a warning once."""
+        known = reason in self._report.fell_back.values()
+        log.log(logging.DEBUG if known else logging.WARNING, "graph %s is captured natively: %s", name, reason)
 
     def _capture(self, graph: Graph, function: Callable[[], Any], warmup: int, reason: str) -> None:
         with self._phases.suspended(), self._report.step("native capture"):
@@ -351,7 +356,7 @@ class LoadBackend:
                 return
             reason = self._restore(graph, self._graphs[graph.name])
             if reason:
-                log.warning("graph %s is captured natively: %s", graph.name, reason)
+                self._warn(graph.name, reason)
                 self._capture(graph, function, warmup, reason)
 
     def _restore(self, graph: Graph, entry: _core.ArchiveGraph) -> str:

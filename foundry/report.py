@@ -106,7 +106,9 @@ class Report:
         if self.divergence:
             lines.append(self.divergence)
         if self.outcome != "native":  # then the headline says it for all of them
-            lines += [f"captured natively: {name}: {reason}" for name, reason in self.fell_back.items()]
+            reasons = dict.fromkeys(self.fell_back.values())
+            alike = {why: [name for name, reason in self.fell_back.items() if reason == why] for why in reasons}
+            lines += [f"captured natively: {some(names)}: {reason}" for reason, names in alike.items()]
         lines += [f"left out of the archive: {name}: {' '.join(why)}" for name, why in self.left_out.items()]
         lines += [f"golden run of {v.graph}: {v.verdict}{v.detail and f': {v.detail}'}" for v in self.verdicts]
         if self.extra_anchors:
@@ -123,7 +125,8 @@ class Report:
             what = f"saved {count(len(self.saved), 'graph')} ({self.nodes} nodes, {count(self.images, 'code image')}"
             return f"{what}, {size(sum(self.bytes_by_file.values()))}) to {self.archive}"
         if self.outcome == "restored":
-            restored = f"restored {count(len(self.restored), 'graph')} from {self.archive}"
+            graphs = count(len(self.restored) + len(self.fell_back), "graph")
+            restored = f"restored {f'{len(self.restored)} of ' if self.fell_back else ''}{graphs} from {self.archive}"
             placed = f"{count(self.anchors_in_place, 'tensor')} in place, {len(self.reseated)} re-seated"
             return f"{restored}; {placed}, {size(self.mapped_bytes)} mapped, {size(self.content_bytes)} of content"
         if self.outcome == "off":

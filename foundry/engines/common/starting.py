@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import foundry
@@ -33,6 +33,8 @@ class EngineStart:
         self._say = say
         self._wanted = wanted
         self._session: foundry.Session | None = None
+        self._report: Report | None = None
+        self._speaks = ExitStack()  # while the session is open, what Foundry logs is in the engine's log
         self._known: set[int] = set()
         self._names: set[str] = set()
 
@@ -54,8 +56,8 @@ class EngineStart:
 
     @property
     def report(self) -> Report | None:
-        """The session's account."""
-        return self._session.report if self._session else None
+        """The session's account, also after it could not go on. None if there never was one."""
+        return self._report
 
     @property
     def notes(self) -> dict[str, str | int | float | bool]:
@@ -67,15 +69,22 @@ class EngineStart:
     def begin(self, fingerprint: Mapping[str, object] | Callable[[], Mapping[str, object]]) -> None:
         """Decides between SAVE, LOAD and native. A CUDA device must be chosen. A function is asked for the fields."""
         with self._guarded("begin"):
+            self._speaks.enter_context(_logged(self._logs))
             fields = fingerprint() if callable(fingerprint) else fingerprint
             session = foundry.session(fingerprint=fields, golden=os.environ.get(GOLDEN_VARIABLE, "0") == "1")
+            report = self._report = session.report
             self._session = session.begin()
-            report = session.report
             if self.state != "native":
                 self._say(f"{'saving to' if self.state == 'save' else 'restoring from'} {report.archive}")
                 return
             session.end()
+            self._speaks.close()
             self._say(str(report) if report.mismatches else f"serving natively: {report.reason or 'Foundry is off'}")
+
+    def _logs(self, record: logging.LogRecord) -> None:
+        # While the session begins it is not known yet, and `begin` says itself that it will be native.
+        if self._session is not None or record.args != (self._report,):
+            self._say(record.getMessage())
 
     def refuse(self, reason: str) -> None:
         """From here on the engine is native, for a reason that is said. Raises RuntimeError with on_mismatch="fail"."""
@@ -201,15 +210,15 @@ class EngineStart:
         with self._guarded("end"):
             if self.state == "load":
                 session.wait()
-            session.end()
-            if session.report.outcome in ("saved", "restored", "failed"):
-                self._say(str(session.report))
+            session.end()  # logs what came of it
+            self._speaks.close()
 
     def give_up(self, problem: BaseException) -> None:
         """The engine's start failed, or Foundry's part in it."""
         session, self._session = self._session, None
         if session is not None:
             session.end(problem)
+        self._speaks.close()
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
@@ -221,6 +230,31 @@ class EngineStart:
                 raise
             log.debug("%s", what, exc_info=True)
             self._say(f"serving natively: {what}: {problem}")
+
+
+class _Handler(logging.Handler):
+    def __init__(self, function: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__(logging.INFO)
+        self._function = function
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._function(record)
+
+
+@contextmanager
+def _logged(function: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Foundry's log goes to a function, and nowhere else: engines give the root logger handlers, or do not."""
+    handler, level, propagate = _Handler(function), log.level, log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    if level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate
+        log.setLevel(level)
 
 
 def refuse(reason: str, say: Callable[[str], None]) -> None:

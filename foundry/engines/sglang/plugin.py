@@ -23,7 +23,7 @@ _installed = False
 
 def say(line: str) -> None:
     """One line in the log of the process, which SGLang formats."""
-    logging.getLogger("foundry.sglang").info("Foundry: %s", line.removeprefix("Foundry: "))
+    logging.getLogger("sglang.foundry").info("Foundry: %s", line.removeprefix("Foundry: "))
 
 
 def install() -> None:

@@ -78,6 +78,29 @@ def test_a_graph_that_cannot_be_restored_falls_back_alone(world: World, caplog: 
     assert "decode/16 is captured natively" in caplog.text
 
 
+def test_a_reason_that_graphs_share_is_said_once(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.save()
+    original = fake_core.Loader.wait
+
+    def wait(loader: Any, graph: int) -> None:
+        if loader.archive.graphs[graph].name != "decode/8":
+            raise fake_core.fail("corrupt", "images/ab: the hash is another one. The code image is damaged.")
+        original(loader, graph)
+
+    monkeypatch.setattr(fake_core.Loader, "wait", wait)
+    engine = world.load()
+    engine.check()
+    report = engine.session.report
+    assert len(set(report.fell_back.values())) == 1
+    warnings = [record.getMessage() for record in caplog.records if "is captured natively" in record.getMessage()]
+    assert len([w for w in warnings if w.endswith(report.fell_back["decode/16"])]) == len(warnings) == 1
+    assert "restored 1 of 3 graphs" in str(report)
+    assert str(report).count(report.fell_back["decode/16"]) == 1
+    assert "captured natively: decode/16, decode/32: " in str(report)
+
+
 def test_a_graph_asked_for_late_falls_back_too(world: World) -> None:
     world.save()
     engine = world.load(before=lambda engine: fake_core.process.broken.add("decode/32"), sizes=(8, 16))
