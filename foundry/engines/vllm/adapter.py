@@ -39,6 +39,10 @@ class Adapter:
     def installed(self) -> None:
         """The session has begun."""
 
+    def refusal(self, runner: Any) -> str:
+        """Why this model, now that it is loaded, is served natively; "" if it need not be."""
+        return ""
+
     # ---- SAVE
 
     @contextmanager
@@ -80,7 +84,10 @@ class Adapter:
     # ---- LOAD
 
     def restore(self, runner: Any) -> list[str]:
-        """Puts restored graphs where the runner looks for them; names of those that it has to capture itself."""
+        """Puts restored graphs where the runner looks for them; names of those that it has to capture itself.
+
+        Where the session ends meanwhile nothing of the runner is changed.
+        """
         raise NotImplementedError
 
     def skipped(self, runner: Any, missing: list[str]) -> Iterator[AbstractContextManager[Any]]:
@@ -104,8 +111,7 @@ class Adapter:
         )
 
     def restore_pieces(self, descriptors: list[Any]) -> list[Any]:
-        """Keeps entries of piecewise graphs for wrappers that are made when the model is first compiled; descriptors of
-        which a piece is lacking."""
+        """Keeps entries of piecewise graphs for `give_pieces`; descriptors of which a piece is lacking."""
         count = self._start.notes.get(_PIECES, 0)
         lacking = []
         for descriptor in descriptors:
@@ -119,12 +125,12 @@ class Adapter:
                 continue
             for piece, entry in found.items():
                 self._restored.setdefault(piece, {})[descriptor] = entry
-        if self._restored:
-            self._give_entries()
         return lacking
 
-    def _give_entries(self) -> None:
-        """To the wrappers that exist, and to those that will."""
+    def give_pieces(self) -> None:
+        """To the wrappers that exist, and to those that are made when the model is first compiled."""
+        if not self._restored:
+            return
         original, restored = CUDAGraphWrapper.__init__, self._restored
 
         def give(wrapper: Any) -> None:

@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any
 
 from foundry.engines.common import seams as common
+from foundry.engines.common.starting import refuse
 from foundry.engines.vllm.seams import LAUNCH
 
 STOCK_WORKER = "vllm.v1.worker.gpu_worker.Worker"
@@ -23,12 +24,15 @@ def install() -> None:
     """Lets the platform choose Foundry's worker where it would choose vLLM's; later calls do nothing."""
     found = common.problems(LAUNCH)
     if found:
-        say(f"serving natively: this vLLM is not one that the plugin knows: {'; '.join(found)}")
+        refuse(f"this vLLM is not one that the plugin knows: {'; '.join(found)}", say)
         return
     from vllm.platforms import current_platform
 
     platform: Any = type(current_platform)
-    if not current_platform.is_cuda() or getattr(platform, "foundry_installed", False):
+    if not current_platform.is_cuda():
+        refuse(f"the platform is {platform.__name__}, Foundry needs CUDA", say)
+        return
+    if "foundry_installed" in platform.__dict__:
         return
     original = platform.check_and_update_config
 
@@ -41,7 +45,7 @@ def install() -> None:
         if parallel.worker_cls == STOCK_WORKER:
             parallel.worker_cls = WORKER
         elif parallel.worker_cls != WORKER:
-            say(f"serving natively: the worker is {parallel.worker_cls}, not vLLM's own")
+            refuse(f"the worker is {parallel.worker_cls}, not vLLM's own", say)
 
     platform.check_and_update_config = check_and_update_config
     platform.foundry_installed = True

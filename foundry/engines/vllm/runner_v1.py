@@ -28,21 +28,22 @@ class AdapterV1(Adapter):
         self._start.finish()
         if self._start.state != "load":
             return []
-        missing = []
+        found: dict[Any, Any] = {}
+        lacking: list[tuple[Any, Any]] = []
         for mode, descriptors in runner.cudagraph_dispatcher.get_capture_descs():
             if mode == CUDAGraphMode.FULL:
-                lacking = []
-                for descriptor in descriptors:
-                    entry = self.entry(mode, descriptor)
-                    if entry is None:
-                        lacking.append(descriptor)
-                    else:
-                        runner.model.concrete_cudagraph_entries[descriptor] = entry
+                found = {descriptor: self.entry(mode, descriptor) for descriptor in descriptors}
+                lacking += [(mode, descriptor) for descriptor, entry in found.items() if entry is None]
             else:
-                lacking = self.restore_pieces(list(descriptors))
-            self._lacking |= {(mode, descriptor) for descriptor in lacking}
-            missing += [keys.name(mode, descriptor) for descriptor in lacking]
-        return missing
+                lacking += [(mode, descriptor) for descriptor in self.restore_pieces(list(descriptors))]
+        if not self._start.loads():
+            return []
+        if found:
+            entries = {descriptor: entry for descriptor, entry in found.items() if entry is not None}
+            runner.model.concrete_cudagraph_entries.update(entries)
+        self.give_pieces()
+        self._lacking = set(lacking)
+        return [keys.name(mode, descriptor) for mode, descriptor in lacking]
 
     def skipped(self, runner: Any, missing: list[str]) -> Iterator[AbstractContextManager[Any]]:
         """As for both. Workspaces stay open: no warm-up has grown them."""
@@ -54,8 +55,9 @@ class AdapterV1(Adapter):
             return
         original = runner._capture_cudagraphs
 
-        def capture(batch_descriptors: Any, cudagraph_runtime_mode: Any) -> None:
+        # Releases from 0.26 hand over a profiler, too.
+        def capture(batch_descriptors: Any, cudagraph_runtime_mode: Any, *args: Any, **kwargs: Any) -> None:
             wanted = [d for d in batch_descriptors if (cudagraph_runtime_mode, d) in self._lacking]
-            original(batch_descriptors=wanted, cudagraph_runtime_mode=cudagraph_runtime_mode)
+            original(wanted, cudagraph_runtime_mode, *args, **kwargs)
 
         yield patch.object(runner, "_capture_cudagraphs", capture)

@@ -17,6 +17,7 @@ from foundry.engines.vllm.adapter import Adapter, nothing
 # The model's outputs, made by the first full forward of the capture and asserted on by every replay.
 _HIDDEN = "vllm.hidden_states"
 _AUXILIARY = "vllm.aux_hidden_states"
+_MODEL_STATE = "vllm.v1.worker.gpu.model_states.interface"
 
 
 class _Adopting(dict[Any, Any]):
@@ -60,6 +61,14 @@ class AdapterV2(Adapter):
         for i, tensor in enumerate(manager.aux_hidden_states):
             self._start.export(f"{_AUXILIARY}.{i}", tensor)
 
+    def refusal(self, runner: Any) -> str:
+        """Graphs that a model captures by its own code (releases from 0.32 ask it to) are in no table."""
+        state = type(getattr(runner, "model_state", None))
+        inner = getattr(state, "capture_inner_cudagraphs", None)
+        if inner is None or inner.__module__ == _MODEL_STATE:
+            return ""
+        return f"the model captures graphs of its own ({state.__name__}.capture_inner_cudagraphs)"
+
     def restore(self, runner: Any) -> list[str]:
         """Fills the manager's table."""
         self._start.finish()
@@ -67,39 +76,36 @@ class AdapterV2(Adapter):
             return []
         manager = runner.cudagraph_manager
         wanted = {mode: list(descriptors) for mode, descriptors in manager._capture_descs.items()}
-        lacking: dict[Any, list[Any]] = {}
-        full = wanted.get(CUDAGraphMode.FULL, [])
-        if full and not self._hand_back_outputs(manager, max(d.num_tokens for d in full)):
-            lacking[CUDAGraphMode.FULL] = full
-            full = []
-        for descriptor in full:
-            graph = self._start.restored(keys.name(descriptor.cg_mode, descriptor))
-            if graph is None:
-                lacking.setdefault(CUDAGraphMode.FULL, []).append(descriptor)
-            else:
-                manager.graphs[descriptor] = graph
-        pieces = wanted.get(CUDAGraphMode.PIECEWISE, [])
-        if pieces:
-            lacking_pieces = set(self.restore_pieces([_wrapper_key(runner, d) for d in pieces]))
-            left = [d for d in pieces if _wrapper_key(runner, d) in lacking_pieces]
-            if left:
-                lacking[CUDAGraphMode.PIECEWISE] = left
+        full, pieces = wanted.get(CUDAGraphMode.FULL, []), wanted.get(CUDAGraphMode.PIECEWISE, [])
+        outputs = self._outputs(max(d.num_tokens for d in full)) if full else None
+        graphs = {d: self._start.restored(keys.name(d.cg_mode, d)) for d in full} if outputs else {}
+        incomplete = set(self.restore_pieces([_wrapper_key(runner, d) for d in pieces]))
+        if not self._start.loads():
+            return []
+        lacking = {
+            CUDAGraphMode.FULL: [d for d in full if graphs.get(d) is None],
+            CUDAGraphMode.PIECEWISE: [d for d in pieces if _wrapper_key(runner, d) in incomplete],
+        }
+        lacking = {mode: descriptors for mode, descriptors in lacking.items() if descriptors}
+        if outputs:
+            manager.hidden_states, manager.aux_hidden_states = outputs[0], outputs[1:]
+        manager.graphs.update((d, graph) for d, graph in graphs.items() if graph is not None)
+        self.give_pieces()
         manager.use_aux_hidden_state_outputs = runner.use_aux_hidden_state_outputs
-        # What is left is captured by the manager itself.
+        # What is left is captured by the manager itself; a warm-up before that must not ask for it.
         manager._capture_descs = lacking
-        manager._graphs_captured = True
+        manager._graphs_captured = not lacking
         return [keys.name(d.cg_mode, d) for descriptors in lacking.values() for d in descriptors]
 
-    def _hand_back_outputs(self, manager: Any, rows: int) -> bool:
+    def _outputs(self, rows: int) -> list[Any]:
+        """Hidden states, then auxiliary ones. None where they are too small: what is captured here writes more rows."""
         hidden = self._start.exported(_HIDDEN)
-        # A graph that is captured here would write more rows than there are.
         if hidden is None or hidden.shape[0] < rows:
-            return False
-        manager.hidden_states = hidden
-        manager.aux_hidden_states = []
-        while (auxiliary := self._start.exported(f"{_AUXILIARY}.{len(manager.aux_hidden_states)}")) is not None:
-            manager.aux_hidden_states.append(auxiliary)
-        return True
+            return []
+        found = [hidden]
+        while (auxiliary := self._start.exported(f"{_AUXILIARY}.{len(found) - 1}")) is not None:
+            found.append(auxiliary)
+        return found
 
     def skipped(self, runner: Any, missing: list[str]) -> Iterator[AbstractContextManager[Any]]:
         """As for both, and the warm-up of sampling and mixed steps."""
@@ -115,5 +121,5 @@ def _wrapper_key(runner: Any, descriptor: Any) -> Any:
     return BatchDescriptor(
         num_tokens=descriptor.num_tokens,
         has_lora=runner.lora_config is not None,
-        num_active_loras=descriptor.num_active_loras,
+        num_active_loras=getattr(descriptor, "num_active_loras", 0),  # 0.24 and later
     )

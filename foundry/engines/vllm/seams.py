@@ -140,13 +140,6 @@ WRAPPER: tuple[Seam, ...] = (
         attributes=("batch_descriptor", "cudagraph", "input_addresses", "output"),
     ),
     Seam(
-        "vllm.compilation.piecewise_backend",
-        "PiecewiseBackend",
-        "tells pieces apart",
-        None,
-        attributes=("piecewise_compile_index",),
-    ),
-    Seam(
         "vllm.forward_context",
         "BatchDescriptor",
         "key of a graph",
@@ -155,5 +148,16 @@ WRAPPER: tuple[Seam, ...] = (
     ),
 )
 
+# Asked for where the model is compiled: the module is slow to import.
+PIECES: tuple[Seam, ...] = (
+    Seam(
+        "vllm.compilation.piecewise_backend",
+        "PiecewiseBackend",
+        "tells pieces apart",
+        None,
+        attributes=("piecewise_compile_index",),
+    ),
+)
+
 RUNNERS = {"v1": V1, "v2": V2}
-ALL: tuple[Seam, ...] = (*LAUNCH, *WORKER, *WRAPPER, *V1, *V2)
+ALL: tuple[Seam, ...] = (*LAUNCH, *WORKER, *WRAPPER, *PIECES, *V1, *V2)

@@ -31,18 +31,16 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         """Chooses the device and constructs the model runner, inside the first phase."""
         self.foundry = EngineStart(say, holds_state)
         self.foundry_adapter: Adapter | None = None
-        reason = self._refusal()
-        if reason:
-            say(f"serving natively: {reason}")
+        if not self._takes_part():
             super().init_device()
             return
-        runner = "v2" if self._uses_v2() else "v1"
+        runner = self._runner_name()
         adapter = _adapter(runner, self.foundry)
         original = adapter.runner_class.__init__
         start = self.foundry
 
         def constructed(this: Any, vllm_config: Any, device: Any, *args: Any, **kwargs: Any) -> None:
-            start.begin(fields(vllm_config, runner))
+            start.begin(lambda: fields(vllm_config, runner))
             with start.phase("runner"):
                 original(this, vllm_config, device, *args, **kwargs)
             start.register_reachable("runner", this)
@@ -52,20 +50,29 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         self.foundry_adapter = adapter
         adapter.installed()
 
-    def _refusal(self) -> str:
+    def _takes_part(self) -> bool:
+        """Whether there is a session; if not, why has been said."""
+        # Seams first: they include what the configuration is asked for.
+        found = common.problems((*seams.WORKER, *seams.WRAPPER, *seams.RUNNERS[self._runner_name()]))
+        if found:
+            self.foundry.refuse(f"this vLLM is not one that the plugin knows: {'; '.join(found)}")
+            return False
         config = self.vllm_config
         reason = support.refusal(config)
+        if not reason and _compiles(config):
+            reason = "; ".join(common.problems(seams.PIECES))
         if reason:
-            return reason
-        runner = "v2" if self._uses_v2() else "v1"
-        found = common.problems((*seams.WORKER, *seams.WRAPPER, *seams.RUNNERS[runner]))
-        if found:
-            return f"this vLLM is not one that the plugin knows: {'; '.join(found)}"
+            self.foundry.refuse(reason)
+            return False
         parallel = config.parallel_config
         rank = int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank) or 0)
         if rank and _saves():
-            return f"data-parallel replica {rank} does not save: replica 0 saves for all"
-        return ""
+            say(f"serving natively: data-parallel replica {rank} does not save: replica 0 saves for all")
+            return False
+        return True
+
+    def _runner_name(self) -> str:
+        return "v2" if self._uses_v2() else "v1"
 
     def _uses_v2(self) -> bool:
         return bool(getattr(self, "use_v2_model_runner", False))
@@ -88,8 +95,7 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
                 say(f"{known / 2**30:.2f} GiB for the KV cache, as measured on SAVE; no profile run")
                 self.available_kv_cache_memory_bytes = known
                 return known
-            start.give_up(RuntimeError(problem))
-            say(f"serving natively: {problem}")
+            start.refuse(problem)
         # vLLM's figure counts what PyTorch reserves, whichever pool it is in.
         with start.private("profile"):
             measured = int(super().determine_available_memory())
@@ -116,6 +122,10 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
     def compile_or_warm_up_model(self) -> Any:
         """SAVE: as vLLM does it, and every captured graph is kept. LOAD: restored graphs, no forward."""
         start, adapter = self.foundry, self.foundry_adapter
+        if adapter is not None and start.state != "native":
+            reason = adapter.refusal(self.model_runner)
+            if reason:
+                start.refuse(reason)
         if adapter is None or start.state == "native":
             return super().compile_or_warm_up_model()
         if start.state == "save":
@@ -133,6 +143,11 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
             times = super().compile_or_warm_up_model()
         start.end()
         return times
+
+
+def _compiles(config: Any) -> bool:
+    mode = config.compilation_config.mode
+    return mode is not None and mode.name == "VLLM_COMPILE"
 
 
 def _saves() -> bool:

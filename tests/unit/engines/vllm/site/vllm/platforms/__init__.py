@@ -1,0 +1,7 @@
+from vllm.platforms.interface import Platform
+
+
+class NvmlCudaPlatform(Platform): ...
+
+
+current_platform = NvmlCudaPlatform()

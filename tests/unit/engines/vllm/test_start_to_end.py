@@ -1,0 +1,390 @@
+"""SAVE, then LOAD in another process, of a miniature vLLM: what runs, what is captured, what steps compute."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+import fake_core
+import pytest
+from vllm_world import SIZES, Server, World
+
+RUNNERS = pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])
+MODES = pytest.mark.parametrize("mode", ["FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"])
+FULL = [f"capture FULL {n}" for n in reversed(SIZES)]
+
+
+def parts_of(mode: str) -> list[str]:
+    return ["FULL", "PIECEWISE"] if mode == "FULL_AND_PIECEWISE" else ["FULL"]
+
+
+@RUNNERS
+@MODES
+def test_load_captures_nothing_and_runs_no_forward(world: World, v2: bool, mode: str) -> None:
+    saved = world.save(v2, mode)
+    saved.check(*parts_of(mode))
+    pieces = [f"capture PIECEWISE {n}" for n in reversed(SIZES) for _ in range(2)] if len(parts_of(mode)) > 1 else []
+    assert saved.captured == pieces + FULL
+    assert "profile" in saved.log and "kernel warm-up" in saved.log
+    assert any(line.startswith("saved ") for line in saved.said)
+
+    loaded = world.load(v2, mode)
+    loaded.check(*parts_of(mode))
+    assert loaded.log == []
+    assert loaded.framework.captures == 0
+    assert loaded.kv_bytes == saved.kv_bytes == 5000
+    assert loaded.worker.available_kv_cache_memory_bytes == 5000
+    graphs = len(SIZES) * (1 + (2 if pieces else 0))
+    assert any(line.startswith(f"restored {graphs} graphs") for line in loaded.said)
+
+
+@RUNNERS
+@MODES
+def test_compiled_models_are_not_compiled_for_the_graphs(world: World, v2: bool, mode: str) -> None:
+    from vllm.config import CompilationMode
+
+    def start(load: bool) -> Server:
+        world.process(hook=not load, MODE="load" if load else "save")
+        config = world.config(v2, mode)
+        config.compilation_config.mode = type(config.compilation_config.mode)[CompilationMode.VLLM_COMPILE.name]
+        config.compilation_config.compile_sizes = [24]
+        return world.start(config)
+
+    start(load=False).check(*parts_of(mode))
+    loaded = start(load=True)
+    assert loaded.log == []
+    loaded.check("FULL")
+    # Pieces are found when the model is compiled, which the first prefill does.
+    if mode == "FULL_AND_PIECEWISE":
+        loaded.check("PIECEWISE")
+        assert loaded.log == ["compile"]
+
+
+@RUNNERS
+@MODES
+@pytest.mark.parametrize("size", [8, 16])  # 8 is what warm-up runs, after or before the capture
+@pytest.mark.parametrize("release", ["0.22.1", "0.24.0", "0.26.0", "0.33.0"])
+def test_only_what_is_missing_is_captured(world: World, v2: bool, mode: str, release: str, size: int) -> None:
+    saved = world.save(v2, mode, release)
+    names = names_of(world)
+    lost = next(name for name in names if name.startswith("FULL/") and f"num_tokens={size}/" in name)
+    world.process(release=release, MODE="load")
+    fake_core.process.broken.add(lost)
+    loaded = world.start(world.config(v2, mode))
+    assert loaded.captured == [f"capture FULL {size}"]
+    loaded.check(*parts_of(mode))
+    # Warm-up precedes a capture as always, the rest is not profiled again.
+    assert "kernel warm-up" in loaded.log and "profile" not in loaded.log
+    assert saved.kv_bytes == loaded.kv_bytes
+
+
+@RUNNERS
+@pytest.mark.parametrize("release", ["0.22.1", "0.24.0", "0.33.0"])
+def test_a_size_of_which_a_piece_is_missing_is_captured_whole(world: World, v2: bool, release: str) -> None:
+    world.save(v2, "FULL_AND_PIECEWISE", release)
+    lost = next(name for name in names_of(world) if "num_tokens=8/" in name and name.endswith("piece=1"))
+    world.process(release=release, MODE="load")
+    fake_core.process.broken.add(lost)
+    loaded = world.start(world.config(v2, "FULL_AND_PIECEWISE"))
+    assert loaded.captured == ["capture PIECEWISE 8"] * 2
+    loaded.check("FULL", "PIECEWISE")
+
+
+@RUNNERS
+@MODES
+def test_an_archive_of_something_else_leads_to_a_native_start(world: World, v2: bool, mode: str) -> None:
+    saved = world.save(v2, mode)
+    loaded = world.load(v2, mode, model_config={"max_model_len": 2048})
+    loaded.check(*parts_of(mode))
+    assert loaded.log == saved.log
+    assert any("max_model_len" in line and "2048" in line for line in loaded.said)
+
+
+@RUNNERS
+def test_a_damaged_archive_leads_to_a_native_start(world: World, v2: bool) -> None:
+    saved = world.save(v2)
+    path = world.archive / "rank_0" / "all.json"
+    path.write_text(path.read_text() + " ")
+    loaded = world.load(v2)
+    loaded.check()
+    assert loaded.log == saved.log
+    assert any("serving natively" in line and "all.json" in line for line in loaded.said)
+
+
+@RUNNERS
+def test_without_an_archive_the_start_is_native(world: World, v2: bool) -> None:
+    loaded = world.load(v2)
+    loaded.check()
+    assert loaded.captured == FULL
+    assert sum("serving natively" in line for line in loaded.said) == 1
+
+
+@RUNNERS
+def test_what_the_user_wants_as_an_error_is_one(world: World, v2: bool) -> None:
+    world.save(v2)
+    world.process(MODE="load", ON_MISMATCH="fail")
+    with pytest.raises(fake_core.FoundryError, match="max_model_len"):
+        world.start(world.config(v2, model_config={"max_model_len": 2048}))
+    world.process(MODE="save")  # without the hook
+    with pytest.raises(fake_core.FoundryError, match="preloaded"):
+        world.start(world.config(v2))
+
+
+# ---- memory for the KV cache
+
+
+def change_notes(world: World, change: Any) -> None:
+    path = world.archive / "foundry.json"
+    document = json.loads(path.read_text())
+    change(document["notes"])
+    path.write_text(json.dumps(document))
+
+
+@RUNNERS
+@pytest.mark.parametrize("value", [None, True, "5000", 0, -5, 5000.0])
+def test_an_archive_without_a_figure_for_the_kv_cache(world: World, v2: bool, value: Any) -> None:
+    saved = world.save(v2)
+
+    def change(notes: dict[str, Any]) -> None:
+        del notes["vllm.available_kv_cache_bytes"]
+        if value is not None:
+            notes["vllm.available_kv_cache_bytes"] = value
+
+    change_notes(world, change)
+    loaded = world.load(v2)
+    loaded.check()
+    assert loaded.log == saved.log
+    assert any("does not say how much memory" in line for line in loaded.said)
+
+
+@RUNNERS
+def test_a_kv_cache_that_does_not_fit_any_more(world: World, v2: bool) -> None:
+    saved = world.save(v2)
+    world.process(MODE="load")
+    import torch
+
+    torch.framework.free_bytes = 4999
+    loaded = world.start(world.config(v2))
+    loaded.check()
+    assert loaded.log == saved.log
+    assert any("are free here" in line for line in loaded.said)
+    world.process(MODE="load", ON_MISMATCH="fail")
+    import torch
+
+    torch.framework.free_bytes = 4999
+    with pytest.raises(RuntimeError, match="are free here"):
+        world.start(world.config(v2))
+
+
+def test_a_figure_just_as_large_as_free_memory_fits(world: World) -> None:
+    world.save(v2=True)
+    world.process(MODE="load")
+    import torch
+
+    torch.framework.free_bytes = 5000
+    assert world.start(world.config(True)).log == []
+
+
+# ---- V2's outputs
+
+
+def test_auxiliary_hidden_states_come_back(world: World) -> None:
+    for start in (world.save, world.load):
+        server = start(True)
+        assert not server.worker.model_runner.cudagraph_manager.aux_hidden_states
+    world.process(hook=True, MODE="save")
+    config = world.config(True)
+    config.additional_config = {"aux": True}
+    world.start(config).check()
+    world.process(MODE="load")
+    config = world.config(True)
+    config.additional_config = {"aux": True}
+    loaded = world.start(config)
+    loaded.check()
+    assert loaded.log == []
+    assert len(loaded.worker.model_runner.cudagraph_manager.aux_hidden_states) == 1
+
+
+@pytest.mark.parametrize("rows", [None, 31])
+def test_hidden_states_that_are_too_small_are_not_used(
+    world: World, rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.save(True)
+    world.process(MODE="load")
+    from foundry.engines.common import starting
+
+    original = starting.EngineStart.exported
+
+    def exported(start: Any, name: str) -> Any:
+        found = original(start, name)
+        return None if rows is None or found is None else found[:rows]
+
+    monkeypatch.setattr(starting.EngineStart, "exported", exported)
+    loaded = world.start(world.config(True))
+    assert loaded.captured == FULL
+    loaded.check()
+
+
+# ---- what goes wrong in the middle
+
+
+@RUNNERS
+@MODES
+def test_a_session_that_ends_while_graphs_are_handed_over(
+    world: World, v2: bool, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.save(v2, mode)
+    world.process(MODE="load")
+    import foundry
+
+    original, asked = foundry.Session.restored, []
+
+    def restored(session: Any, name: str) -> Any:
+        asked.append(name)
+        if len(asked) == 2:
+            raise OSError("the disk is gone")
+        return original(session, name)
+
+    monkeypatch.setattr(foundry.Session, "restored", restored)
+    loaded = world.start(world.config(v2, mode))
+    assert loaded.captured[-3:] == FULL
+    loaded.check(*parts_of(mode))
+    assert any("serving natively" in line and "the disk is gone" in line for line in loaded.said)
+
+
+@RUNNERS
+@pytest.mark.parametrize("asked_for", ["save", "auto"])
+def test_a_save_that_breaks_off_serves_all_the_same_unless_it_was_asked_for(
+    world: World, v2: bool, asked_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.process(hook=True, MODE=asked_for)
+    import foundry
+
+    original, adopted = foundry.Session.adopt, []
+
+    def adopt(session: Any, name: str, *args: Any) -> Any:
+        adopted.append(name)
+        if len(adopted) == 2:
+            raise OSError("no space left")
+        return original(session, name, *args)
+
+    monkeypatch.setattr(foundry.Session, "adopt", adopt)
+    if asked_for == "save":
+        with pytest.raises(OSError, match="no space left"):
+            world.start(world.config(v2))
+    else:
+        server = world.start(world.config(v2))
+        server.check()
+        assert server.captured == FULL and len(adopted) == 2
+        assert any("serving natively" in line and "no space left" in line for line in server.said)
+    assert not world.archive.exists()
+    import torch
+
+    assert torch.cuda.CUDAGraph is torch.CUDAGraph
+
+
+@RUNNERS
+def test_an_archive_that_cannot_be_published(world: World, v2: bool) -> None:
+    world.process(hook=True, MODE="auto")
+    fake_core.process.full_disk = True
+    server = world.start(world.config(v2))
+    server.check()
+    assert "no space left" in server.said[-1]
+    world.process(hook=True, MODE="save")
+    fake_core.process.full_disk = True
+    with pytest.raises(fake_core.FoundryError, match="no space left"):
+        world.start(world.config(v2))
+
+
+@RUNNERS
+def test_auto_saves_then_loads(world: World, v2: bool) -> None:
+    world.process(hook=True, MODE="auto")
+    assert world.start(world.config(v2)).captured == FULL
+    world.process(hook=True, MODE="auto")
+    loaded = world.start(world.config(v2))
+    assert loaded.log == []
+    loaded.check()
+
+
+# ---- who takes part
+
+
+def test_graphs_that_a_model_captures_itself_are_refused(world: World) -> None:
+    world.process(hook=True, MODE="save")
+    from vllm.v1.worker.gpu.model_states.interface import ModelState
+
+    class Special(ModelState):
+        def capture_inner_cudagraphs(self) -> None: ...
+
+    def make_special(worker: Any) -> None:
+        worker.model_runner.model_state = Special()
+
+    server = world.start(world.config(True), between=make_special)
+    server.check()
+    assert any("Special.capture_inner_cudagraphs" in line for line in server.said)
+    assert not world.archive.exists()
+
+
+@RUNNERS
+def test_one_replica_saves_and_all_load(world: World, v2: bool) -> None:
+    def start(rank: int, mode: str) -> Server:
+        world.process(hook=mode == "save", MODE=mode)
+        parallel = {"data_parallel_size": 2, "data_parallel_rank": rank, "data_parallel_index": rank}
+        return world.start(world.config(v2, parallel_config=parallel))
+
+    second = start(1, "save")
+    assert second.captured == FULL and not world.archive.exists()
+    assert any("replica 1 does not save" in line for line in second.said)
+    start(0, "save").check()
+    for rank in (0, 1):
+        loaded = start(rank, "load")
+        assert loaded.log == []
+        loaded.check()
+
+
+@RUNNERS
+def test_what_is_not_supported_is_served_natively(world: World, v2: bool) -> None:
+    world.process(hook=True, MODE="save")
+    server = world.start(world.config(v2, parallel_config={"tensor_parallel_size": 2}))
+    server.check()
+    assert server.said == ["serving natively: tensor parallelism is not supported yet"]
+    world.process(hook=True, MODE="save", ON_MISMATCH="fail")
+    with pytest.raises(RuntimeError, match="tensor parallelism"):
+        world.start(world.config(v2, parallel_config={"tensor_parallel_size": 2}))
+
+
+@RUNNERS
+def test_a_release_that_moved_something_is_served_natively(
+    world: World, v2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.process(hook=True, MODE="save")
+    name = "vllm.v1.worker.gpu.model_runner" if v2 else "vllm.v1.worker.gpu_model_runner"
+    runner = importlib.import_module(name).GPUModelRunner
+    original = runner._dummy_run
+
+    def renamed(self: Any, tokens: int = 8, *args: Any, num_tokens: int = 0) -> Any:
+        return original(self, num_tokens or tokens, *args)
+
+    monkeypatch.setattr(runner, "_dummy_run", renamed)
+    server = world.start(world.config(v2))
+    assert len(server.said) == 1
+    assert "not one that the plugin knows" in server.said[0]
+    assert "_dummy_run takes (tokens, args, num_tokens), the plugin knows (num_tokens, ...)" in server.said[0]
+
+
+def names_of(world: World) -> list[str]:
+    return [graph["name"] for graph in json.loads((world.archive / "foundry.json").read_text())["graphs"]]
+
+
+@pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])
+def test_graphs_have_the_name_of_all_that_vllm_tells_apart(world: World, v2: bool) -> None:
+    world.save(v2, "FULL_AND_PIECEWISE")
+    names = names_of(world)
+    assert len(set(names)) == len(names) == 9
+    pieces = "PIECEWISE/num_tokens=8/num_reqs=None/uniform=False/has_lora=False/num_active_loras=0/piece="
+    assert [name for name in names if "=8/" in name and name.startswith("PIECE")] == [f"{pieces}0", f"{pieces}1"]
+    assert {
+        False: "FULL/num_tokens=8/num_reqs=8/uniform=True/has_lora=False/num_active_loras=0",
+        True: "FULL/cg_mode=FULL/num_tokens=8/num_reqs=8/uniform_token_count=1/num_active_loras=0",
+    }[v2] in names
