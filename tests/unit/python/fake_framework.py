@@ -35,6 +35,10 @@ class FakeTensor:
     def address(self) -> int:
         return self.storage.address + self.offset
 
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.length,)
+
     def __getitem__(self, part: slice) -> FakeTensor:
         start, stop, _ = part.indices(self.length)
         return FakeTensor(self.storage, self.offset + start, stop - start)
