@@ -1,9 +1,10 @@
-"""SGLang, native against restored: seconds of the start, milliseconds a step in turns.
+"""SGLang, native against restored: seconds of the start, milliseconds a step in turns, tokens.
 
     python -m foundry.recipes.sglang_bench --archive sglang.fdry
 
-Saves the archive first if there is none. Both engines then live on the GPU at once, and steps of the same batch size are
-timed in turns, so that clocks and neighbours are the same for both.
+Saves the archive first if there is none. The process of LOAD also captures graphs natively, after its own measurements:
+replays of both, and steps of the engine with both, come in turns. So do steps of two processes that live on the GPU at
+once, native and LOAD, but those differ by more than their graphs.
 
 Exit code: 0 if every graph was restored and tokens are equal, 1 otherwise.
 """
@@ -11,47 +12,42 @@ Exit code: 0 if every graph was restored and tokens are equal, 1 otherwise.
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes import sglang_runs
+from foundry.recipes.engines.in_turns import compared
+from foundry.recipes.engines.runs import console, replays, restored, summary
+from foundry.recipes.engines.sglang_recipe import arguments, count, in_process, starts, tokens
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
-    options = sglang_runs.arguments("sglang_bench", __doc__, argv)
-    with sglang_runs.Folder(options) as folder:
-        if not os.path.isdir(options.archive) and folder.run("save") is None:
-            return 1
-        with folder.serving("native") as native, folder.serving("load") as load:
+    options, runs = arguments("sglang_bench", __doc__, argv)
+    with runs:
+        if not os.path.isdir(options.archive):
+            saved = runs.run("save")
+            if saved is None:
+                return 1
+            summary(saved)
+        # Native first: it measures what is free for its KV cache, LOAD has the figure of SAVE.
+        with runs.serving("native") as native, runs.serving("load", extra=["--compare"]) as load:
             if native is None or load is None:
                 return 1
-            sglang_runs.print_starts({"native": native.start, "LOAD": load.start})
+            starts({"native": native.results, "LOAD": load.results})
             rows = []
             for batch in options.batches:
-                times: tuple[list[float], list[float]] = [], []
+                times: dict[object, list[float]] = {native.process: [], load.process: []}
                 for turn in range(2 * options.repeats):
-                    for engine in ((native, load), (load, native))[turn % 2]:
-                        times[engine is load].append(engine.step_ms(batch))
-                rows.append((batch, times[0], times[1]))
-        equal = sglang_runs.print_tokens(native.start, load.start)
-    sglang_runs.table(
-        ("batch", "native, ms a step", "LOAD", "ratio", "native varies by", "tokens/s native", "LOAD"),
-        [
-            (
-                str(batch),
-                f"{statistics.median(a):.3f}",
-                f"{statistics.median(b):.3f}",
-                f"{statistics.median(b) / statistics.median(a):.4f}",
-                f"{(max(a) - min(a)) / statistics.median(a):.2%}",
-                f"{batch * 1e3 / statistics.median(a):.0f}",
-                f"{batch * 1e3 / statistics.median(b):.0f}",
-            )
-            for batch, a, b in rows
-        ],
-    )
-    return 0 if equal and not sglang_runs.count(load.start, "capture") else 1
+                    for engine in (native, load) if turn % 2 else (load, native):
+                        times[engine.process].append(engine.ask(batch))
+                rows.append({"batch": batch, **compared(times[native.process], times[load.process])})
+    equal = tokens(native.results, load.results)
+    console.print("\none process, graphs captured again beside the restored ones:")
+    equal = in_process(load.results) and equal
+    console.print("\ntwo processes on one GPU:")
+    replays(rows, "native step, ms", "LOAD")
+    summary(load.results)
+    return 0 if equal and restored(load.results) and not count(load.results, "capture") else 1
 
 
 if __name__ == "__main__":

@@ -13,24 +13,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes import sglang_runs
+from foundry.recipes.engines.runs import Results, restored, summary
+from foundry.recipes.engines.sglang_recipe import arguments, count, starts, tokens
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
-    options = sglang_runs.arguments("sglang_load", __doc__, argv, native=True)
-    with sglang_runs.Folder(options) as folder:
-        starts = {"native": folder.run("native")} if options.native else {}
-        starts["LOAD"] = folder.run("load")
-        good = {name: start for name, start in starts.items() if start is not None}
-        sglang_runs.print_starts(good)
-        if len(good) < len(starts):
-            return 1
-        captured = sglang_runs.count(good["LOAD"], "capture")
-        if captured:
-            print(f"{captured} graphs were captured: see what the log of LOAD says of them.")
-        equal = not options.native or sglang_runs.print_tokens(good["native"], good["LOAD"])
-    return 0 if equal and not captured else 1
+    options, runs = arguments("sglang_load", __doc__, argv, native=True)
+    found: dict[str, Results] = {}
+    with runs:
+        for name, mode in (("native", "native"), ("LOAD", "load")) if options.native else (("LOAD", "load"),):
+            results = runs.run(mode)
+            if results is None:
+                return 1
+            found[name] = results
+    starts(found)
+    load = found["LOAD"]
+    summary(load)
+    equal = not options.native or tokens(found["native"], load)
+    return 0 if equal and restored(load) and not count(load, "capture") else 1
 
 
 if __name__ == "__main__":

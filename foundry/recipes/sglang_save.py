@@ -2,7 +2,7 @@
 
     python -m foundry.recipes.sglang_save --archive sglang.fdry
 
-Exit code: 0 if an archive was published, 1 otherwise.
+Exit code: 0 if an archive was saved with every graph, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes import sglang_runs
+from foundry.recipes.engines.runs import summary
+from foundry.recipes.engines.sglang_recipe import arguments, starts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
-    options = sglang_runs.arguments("sglang_save", __doc__, argv)
-    with sglang_runs.Folder(options) as folder:
-        save = folder.run("save")
-        if save is None:
-            return 1
-        sglang_runs.print_starts({"SAVE": save})
-        sglang_runs.print_archive(options.archive)
-    return 0
+    _, runs = arguments("sglang_save", __doc__, argv)
+    with runs:
+        saved = runs.run("save")
+    if saved is None:
+        return 1
+    starts({"SAVE": saved})
+    summary(saved)
+    return 0 if saved["foundry"]["outcome"] == "saved" and not saved["foundry"]["left_out"] else 1
 
 
 if __name__ == "__main__":

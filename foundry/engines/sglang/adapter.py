@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foundry.engines.common.starting import EngineStart
 from foundry.engines.sglang import features, fingerprint, outputs
 from foundry.engines.sglang.plugin import say
 from foundry.engines.sglang.seams import RUNNER
 from foundry.graphs import Graph
+
+if TYPE_CHECKING:
+    from foundry.report import Report
 
 Hook = Callable[..., Any]
 
@@ -55,6 +58,11 @@ class Adapter:
             (f"{RUNNER}.ModelRunner.load_model", self.load_model),
         ]
 
+    @property
+    def report(self) -> Report | None:
+        """The account of the session, if there was one."""
+        return self._start.report
+
     # ---- the session
 
     def init_torch_distributed(self, original: Hook, runner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -62,17 +70,19 @@ class Adapter:
         result = original(runner, *args, **kwargs)
         if self._runner is None and not getattr(runner, "is_draft_worker", False):
             self._runner = runner
-            reason = features.obstacle(runner) or _replica(runner)
+            reason, spare = features.obstacle(runner), _replica(runner)
             if reason:
                 self._stay_native(reason)
+            elif spare:
+                self._over = True
+                say(f"serving natively: {spare}")
             else:
-                self._start.begin(fingerprint.fields(runner))
+                self._start.begin(lambda: fingerprint.fields(runner))
         return result
 
     def _stay_native(self, reason: str) -> None:
         self._over = True
-        self._start.give_up(RuntimeError(reason))
-        say(f"serving natively: {reason}")
+        self._start.refuse(reason)
 
     def _mine(self, runner: Any) -> bool:
         return runner is self._runner and not self._over and self._start.state != "native"

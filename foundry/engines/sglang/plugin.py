@@ -13,12 +13,14 @@ from foundry.engines.sglang import seams
 
 if TYPE_CHECKING:
     from foundry.engines.sglang.adapter import Adapter
+    from foundry.report import Report
 
 # Releases whose adapter has been run on a GPU; others are served natively unless FOUNDRY_SGLANG_UNTRIED=1.
 TRIED = ("0.5.13", "0.5.13.post1")
 UNTRIED_VARIABLE = "FOUNDRY_SGLANG_UNTRIED"
 
 _installed = False
+_adapter: Adapter | None = None
 
 
 def say(line: str) -> None:
@@ -31,7 +33,7 @@ def install() -> None:
 
     Raises SystemExit where the user asked for an error instead: SGLang swallows exceptions of plugins.
     """
-    global _installed
+    global _adapter, _installed
     if _installed:
         return
     _installed = True
@@ -41,8 +43,14 @@ def install() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    for target, function in adapter_for(adapter_name()).hooks():
+    _adapter = adapter_for(adapter_name())
+    for target, function in _adapter.hooks():
         HookRegistry.register(target, function, HookType.AROUND)
+
+
+def report() -> Report | None:
+    """What Foundry did in this process; None where it took no part."""
+    return None if _adapter is None else _adapter.report
 
 
 def adapter_name() -> str:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,7 +127,8 @@ class Runs:
                 yield None if found is None else Serving(found, process)
             finally:
                 assert process.stdin is not None
-                process.stdin.close()
+                with suppress(BrokenPipeError):  # it may have ended
+                    process.stdin.close()
                 process.wait()
                 follower.join()
 

@@ -1,5 +1,5 @@
 """What happens in SGLang's scheduler process, written down for the recipes: seconds of the phases of its start, captures,
-kernels compiled. A plugin of its own, beside Foundry's, so that a native engine is measured the same way.
+kernels compiled, what Foundry did. A plugin of its own, beside Foundry's, so that a native engine is measured alike.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from foundry.recipes.engines.account import account
 
 FILE_VARIABLE = "FOUNDRY_PROBE_FILE"
 _RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
@@ -28,6 +30,7 @@ _PHASES = (
 )
 
 _where = "start"  # what is going on: a phase, or "serving" when the last one is over
+runner: Any = None  # the ModelRunner of this process
 
 
 def register() -> None:
@@ -62,10 +65,10 @@ def read(path: str) -> list[dict[str, Any]]:
 
 def _timed(name: str) -> Callable[..., Any]:
     def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        global _where
+        global _where, runner
         import torch
 
-        before, _where = _where, name
+        before, _where, runner = _where, name, args[0]
         begin = time.perf_counter()
         try:
             return original(*args, **kwargs)
@@ -73,8 +76,18 @@ def _timed(name: str) -> Callable[..., Any]:
             torch.cuda.synchronize()
             note("phase", name=name, seconds=time.perf_counter() - begin)
             _where = "serving" if name.endswith("_graphs") else before
+            if _where == "serving":
+                note("foundry", account=_account())
 
     return around
+
+
+def _account() -> dict[str, Any]:
+    if os.environ.get("FOUNDRY_MODE", "off") in ("", "off"):
+        return account(None)
+    from foundry.engines.sglang import plugin
+
+    return account(plugin.report())
 
 
 def _count_captures() -> None:

@@ -1,7 +1,7 @@
 """An SGLang engine in one process tree: started, asked for tokens, timed; native, or under `foundry run`.
 
-    foundry run --save --archive sglang.fdry -- python -m foundry.recipes.sglang_engine --json save.json
-    foundry run --load --archive sglang.fdry -- python -m foundry.recipes.sglang_engine --json load.json
+    foundry run --save --archive sglang.fdry -- python -m foundry.recipes.engines.sglang_process --json save.json
+    foundry run --load --archive sglang.fdry -- python -m foundry.recipes.engines.sglang_process --json load.json
 
 Without --model it has the shape of Qwen3-0.6B, dummy weights (refilled with N(0, 0.02), the same in every process) and
 no tokenizer, and downloads nothing. Needs SGLang and a GPU.
@@ -23,37 +23,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from foundry.recipes import sglang_probe
+from foundry.recipes.engines import random_model, sglang_graphs, sglang_probe
+from foundry.recipes.engines.in_turns import compared
+from foundry.recipes.engines.runs import READY, VALUE
 
-SHAPE: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
-    "head_dim": 128,
-    "hidden_act": "silu",
-    "hidden_size": 1024,
-    "initializer_range": 0.02,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 40960,
-    "max_window_layers": 28,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-6,
-    "rope_scaling": None,
-    "rope_theta": 1000000,
-    "sliding_window": None,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-    "use_cache": True,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
+PLUGINS = {
+    "foundry": "foundry.engines.sglang:register",
+    "foundry_probe": "foundry.recipes.engines.sglang_probe:register",
 }
-REFILL = f"{__name__ if __name__ != '__main__' else 'foundry.recipes.sglang_engine'}.refill"
-PLUGINS = {"foundry": "foundry.engines.sglang:register", "foundry_probe": "foundry.recipes.sglang_probe:register"}
+LOADERS = [
+    sglang_graphs.loader(function)
+    for function in (
+        sglang_graphs.refill,
+        sglang_graphs.capture_again,
+        sglang_graphs.use_native,
+        sglang_graphs.use_restored,
+        sglang_graphs.replay_in_turns,
+    )
+]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,35 +53,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attention", default="triton", help="attention backend (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens per answer (default: %(default)s)")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 16], help="batch sizes to ask and time")
-    parser.add_argument("--repeats", type=int, default=3, help="timed rounds per batch size")
+    parser.add_argument("--repeats", type=int, default=9, help="timed rounds per batch size (default: %(default)s)")
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m foundry.recipes.sglang_engine",
+        prog="python -m foundry.recipes.engines.sglang_process",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the results there")
+    parser.add_argument("--compare", action="store_true", help="LOAD: capture natively too, and measure both in turns")
     parser.add_argument("--serve", action="store_true", help="then measure a batch size for every line of input")
     return parser.parse_args(argv)
-
-
-def refill(model: Any, named_tensors: Any) -> None:
-    """Weights as a trained model's would be: dummy ones are so small that tokens tie. SGLang calls it in its scheduler."""
-    import torch
-
-    generator = torch.Generator(device="cuda").manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
-            if parameter.is_floating_point():
-                if "norm" in name:
-                    parameter.fill_(1)
-                else:
-                    parameter.normal_(0, 0.02, generator=generator)
-    torch.cuda.synchronize()
 
 
 def show_plugins(folder: str) -> None:
@@ -140,7 +113,7 @@ class Engine:
         dummy = not options.model
         if dummy:
             os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
-            Path(folder, "config.json").write_text(json.dumps({**SHAPE, "num_hidden_layers": options.layers}))
+            random_model.write(Path(folder), options.layers)
         self._engine = sglang.Engine(
             model_path=folder if dummy else options.model,
             load_format="dummy" if dummy else "auto",
@@ -154,17 +127,21 @@ class Engine:
             cuda_graph_max_bs=options.max_batch,
             mem_fraction_static=options.memory,
             context_length=options.context,
-            custom_weight_loader=[REFILL],
+            custom_weight_loader=LOADERS,
             random_seed=0,
             log_level="info",
         )
         self.start_seconds = time.perf_counter() - begin
         if dummy:
-            self._engine.update_weights_from_tensor([], load_format=REFILL)
+            self.call(sglang_graphs.refill)
+
+    def call(self, function: Any) -> None:
+        """One of sglang_graphs' functions, in the scheduler."""
+        self._engine.update_weights_from_tensor([], load_format=sglang_graphs.loader(function), flush_cache=False)
 
     def generate(self, batch: int, tokens: int, first: int = 0) -> list[list[int]]:
         """Greedy tokens of `batch` prompts."""
-        prompts = [[(17 * i + 31 * j + 5) % 150000 for j in range(16 + i % 8)] for i in range(first, first + batch)]
+        prompts = random_model.prompts(batch, first)
         sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
         return [answer["output_ids"] for answer in self._engine.generate(input_ids=prompts, sampling_params=sampling)]
 
@@ -191,33 +168,59 @@ def main(argv: Sequence[str] | None = None) -> int:
         probe = os.environ[sglang_probe.FILE_VARIABLE]
         show_plugins(folder)
         engine = Engine(options, folder)
-        results: dict[str, Any] = {"import_s": engine.import_seconds, "start_s": engine.start_seconds}
+        results: dict[str, Any] = {"options": vars(options)}
+        results["seconds"] = {"imports": engine.import_seconds, "engine_init": engine.start_seconds}
         begin = time.perf_counter()
         engine.generate(1, 1)
-        results["first_token_s"] = time.perf_counter() - begin
-        results["tokens"] = {}
-        # 8 different prompts, then each batch size of its own.
-        results["tokens"]["prompts"] = engine.generate(8, options.tokens)
+        results["seconds"]["first_token"] = time.perf_counter() - begin
+        # 8 different prompts, then each batch size with prompts of its own.
+        results["tokens"] = {"8 prompts": engine.generate(8, options.tokens)}
         for batch in options.batches:
             results["tokens"][str(batch)] = engine.generate(batch, options.tokens, first=100)
-        results["step_ms"] = {
+        results["ms_per_token"] = {
             str(batch): statistics.median(engine.step_ms(batch, options.tokens) for _ in range(options.repeats))
             for batch in options.batches
         }
         results["probe"] = sglang_probe.read(probe)
+        results["foundry"] = next(line["account"] for line in results["probe"] if line["kind"] == "foundry")
+        if options.compare:
+            results.update(compare(engine, options, probe))
         if options.json:
             Path(options.json).write_text(json.dumps(results))
-        print(json.dumps({key: results[key] for key in ("start_s", "first_token_s", "step_ms")}), flush=True)
+        print(json.dumps({key: results[key] for key in ("seconds", "ms_per_token")}), flush=True)
         if options.serve:
             serve(engine, options)
         engine.close()
     return 0
 
 
+def compare(engine: Engine, options: argparse.Namespace, probe: str) -> dict[str, Any]:
+    """Restored graphs against native ones of this process, captured again: replays, and whole steps of the engine."""
+    engine.call(sglang_graphs.capture_again)
+    native, restored = sglang_graphs.use_native, sglang_graphs.use_restored
+    steps, equal = [], {}
+    for batch in options.batches:
+        answers = []
+        for kind in (native, restored):
+            engine.call(kind)
+            answers.append(engine.generate(batch, options.tokens, first=100))
+        equal[str(batch)] = answers[0] == answers[1]
+        engine.call(sglang_graphs.replay_in_turns)
+        times: dict[Any, list[float]] = {native: [], restored: []}
+        for turn in range(options.repeats):
+            for kind in (native, restored) if turn % 2 else (restored, native):
+                engine.call(kind)
+                times[kind].append(engine.step_ms(batch, options.tokens))
+        steps.append({"batch": batch, **compared(times[native], times[restored])})
+    replays = [line["row"] for line in sglang_probe.read(probe) if line["kind"] == "replays"]
+    return {"replays": replays, "steps": steps, "equal_in_process": equal}
+
+
 def serve(engine: Engine, options: argparse.Namespace) -> None:
-    """Lines of a batch size each; answers with `ms N` lines. For measurements in turns with another process."""
+    """Lines of a batch size each; answers with milliseconds. For measurements in turns with another process."""
+    print(READY, flush=True)
     for line in sys.stdin:
-        print(f"ms {engine.step_ms(int(line), options.tokens)}", flush=True)
+        print(f"{VALUE}{engine.step_ms(int(line), options.tokens)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,9 +27,9 @@ class FakeStart:
         self.problem: BaseException | None = None
         self.fingerprint: dict[str, Any] = {}
 
-    def begin(self, fingerprint: dict[str, Any]) -> None:
+    def begin(self, fingerprint: Callable[[], dict[str, Any]]) -> None:
         log.append("begin")
-        self.state, self.fingerprint = self.becomes, fingerprint
+        self.state, self.fingerprint = self.becomes, fingerprint()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -77,3 +77,6 @@ class FakeStart:
         if self.state != "native" or self.problem is None:
             self.problem = problem
         self.state = "native"
+
+    def refuse(self, reason: str) -> None:
+        self.give_up(RuntimeError(reason))
