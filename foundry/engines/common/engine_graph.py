@@ -24,19 +24,21 @@ def engine_graph(session: Session) -> type[torch.cuda.CUDAGraph]:
             self._around.__enter__()
             try:
                 super().capture_begin(session.graph_pool(), capture_error_mode)
-            except BaseException:
-                self._leave()
+            except BaseException as problem:
+                self._leave(problem)
                 raise
 
         def capture_end(self) -> None:
             try:
                 super().capture_end()
-            finally:
-                self._leave()
+            except BaseException as problem:
+                self._leave(problem)  # which then ends what PyTorch has left behind
+                raise
+            self._leave(None)
 
-        def _leave(self) -> None:
+        def _leave(self, problem: BaseException | None) -> None:
             around, self._around = self._around, None
             if around is not None:
-                around.__exit__(None, None, None)
+                around.__exit__(type(problem) if problem else None, problem, None)
 
     return EngineGraph
