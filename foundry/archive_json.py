@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-from foundry.errors import corrupt, mismatch
+from foundry.errors import corrupt, invalid, mismatch
 from foundry.fingerprint import RULES, Fingerprint, Value
 
 NAME = "foundry.json"
@@ -107,6 +108,22 @@ def loads(text: str, where: str) -> Manifest:
     )
 
 
+def plain_notes(notes: Mapping[Any, Any]) -> dict[str, Value]:
+    """A copy, checked as `loads` will do it. Raises FoundryError(kind="invalid") for what an archive cannot have."""
+    for name, value in notes.items():
+        if not isinstance(name, str) or not _noted(value):
+            raise invalid(
+                f"the note {name!r} is {value!r}: a note has a text as its name, and is text, a finite number or a "
+                "truth value"
+            )
+    return dict(notes)
+
+
+def _noted(value: object) -> bool:
+    """JSON's reader takes NaN and Infinity: programs that compare sizes with a note should not get them."""
+    return isinstance(value, (str, int, bool)) or (isinstance(value, float) and math.isfinite(value))
+
+
 class _Reader:
     def __init__(self, where: str) -> None:
         self._where = where
@@ -161,7 +178,7 @@ class _Reader:
         if not isinstance(entries, dict) or len(entries) > MAX_FIELDS:
             self.fail("the notes are no table, or too many")
         for name, value in entries.items():
-            if not isinstance(value, (str, int, float, bool)):
+            if not _noted(value):
                 self.fail(f"the note {name!r} is no text, number or truth value")
         return entries
 

@@ -326,7 +326,7 @@ class SaveBackend:
             _core.describe_files(staging),
             [archive_json.GraphEntry(g.name, g.nodes, g.edges, g.nodes_by_type) for g in published],
             report.left_out,
-            dict(report.notes),
+            archive_json.plain_notes(report.notes),
         )
 
     def wait(self) -> None:

@@ -120,7 +120,17 @@ def _architectures(model: Any) -> str:
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=_stable).encode()).hexdigest()[:16]
+
+
+def _stable(value: Any) -> object:
+    """What JSON cannot write, as what is the same in every process."""
+    if hasattr(value, "compute_hash"):
+        return value.compute_hash()
+    if isinstance(value, (set, frozenset)):
+        return sorted(str(_stable(item)) for item in value)
+    text = str(value)
+    return type(value).__qualname__ if " at 0x" in text else text  # an address
 
 
 def _model_hash(model: Any) -> str:
