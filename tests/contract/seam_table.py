@@ -13,6 +13,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
@@ -28,7 +29,7 @@ TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 def seams_of(engine: Engine) -> tuple[Seam, ...]:
     """The plugin's table."""
-    found: tuple[Seam, ...] = importlib.import_module(f"foundry.engines.{engine.package}.seams").ALL
+    found: tuple[Seam, ...] = module_of(engine).ALL
     return found
 
 
@@ -43,10 +44,28 @@ def problems(seams: Sequence[Seam], releases: Mapping[str, Source]) -> dict[tupl
     return {place: problem for place, problem in found.items() if problem}
 
 
+def module_of(engine: Engine) -> Any:
+    """The plugin's module of seams."""
+    return importlib.import_module(f"foundry.engines.{engine.package}.seams")
+
+
+def lacking(engine: Engine, adapter: str, version: str, found: Mapping[tuple[str, Seam], str]) -> list[Seam]:
+    """Seams that an adapter needs and a release does not have. Of groups in ONE_OF one is enough."""
+    groups = getattr(module_of(engine), "ONE_OF", ())
+    missing = [seam for seam in seams_of(engine) if seam.adapter in ("", adapter) and (version, seam) in found]
+    replaced = {seam for group in groups for seam in group if any((version, other) not in found for other in group)}
+    return [seam for seam in missing if seam not in replaced]
+
+
 def page(engine: Engine, seams: Sequence[Seam], releases: Mapping[str, Source]) -> str:
-    """The document."""
+    """The document. With ONE_ADAPTER in the plugin's module a release has the seams of one adapter only."""
     found, title = problems(seams, releases), TITLES[engine.package]
+    one_adapter = getattr(module_of(engine), "ONE_ADAPTER", False)
     adapters = list(dict.fromkeys(seam.adapter for seam in seams if seam.adapter))
+    fits = {
+        version: [adapter for adapter in adapters if not lacking(engine, adapter, version, found)]
+        for version in releases
+    }
     lines = [
         f"# Releases of {title} that the plugin fits",
         "",
@@ -60,19 +79,21 @@ def page(engine: Engine, seams: Sequence[Seam], releases: Mapping[str, Source]) 
     for version in releases:
         cells = []
         for adapter in adapters:
-            missing = [seam for seam in seams if seam.adapter in ("", adapter) and (version, seam) in found]
-            cells.append("native: " + ", ".join(f"`{seam.name}`" for seam in missing) if missing else "fits")
+            missing = [f"`{seam.name}`" for seam in lacking(engine, adapter, version, found)]
+            other = one_adapter and fits[version]
+            cells.append("fits" if not missing else "" if other else f"native: {', '.join(missing)}")
         lines.append(f"| {version} | {' | '.join(cells)} |")
     lines += ["", "## Places", "", "| place | what for | adapter | in |", "| --- | --- | --- | --- |"]
     for seam in seams:
         name = seam.name if seam.parameters is None else f"{seam.name}({', '.join(seam.parameters)})"
         attributes = f" with {', '.join(f'`{name}`' for name in seam.attributes)}" if seam.attributes else ""
-        lacking = [version for version in releases if (version, seam) in found]
-        where = "all" if not lacking else f"all but {', '.join(lacking)}" if len(lacking) < len(releases) else "none"
+        without = [version for version in releases if (version, seam) in found]
+        where = "all" if not without else f"all but {', '.join(without)}" if len(without) < len(releases) else "none"
         lines.append(f"| `{name}` of `{seam.module}`{attributes} | {seam.use} | {seam.adapter or 'all'} | {where} |")
-    if found:
+    differing = [(version, problem) for (version, _), problem in found.items() if not (one_adapter and fits[version])]
+    if differing:
         lines += ["", "## What differs", ""]
-        lines += [f"- {version}: {problem}" for (version, _), problem in found.items()]
+        lines += [f"- {version}: {problem}" for version, problem in differing]
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foundry.report import Report
 
 # Releases whose adapter has been run on a GPU; others are served natively unless FOUNDRY_SGLANG_UNTRIED=1.
-TRIED = ("0.5.13", "0.5.13.post1")
+TRIED = ("0.5.13",)
 UNTRIED_VARIABLE = "FOUNDRY_SGLANG_UNTRIED"
 
 _installed = False

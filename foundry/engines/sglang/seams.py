@@ -26,9 +26,24 @@ COMMON: tuple[Seam, ...] = (
     ),
     Seam("sglang.srt.plugins.hook_registry", "HookType.AROUND", "the kind of hook"),
     Seam("sglang.srt.managers.scheduler", "run_scheduler_process", "loads plugins before it constructs", None),
+    Seam(
+        RUNNER,
+        "ModelRunner",
+        "what the plugin asks it for",
+        None,
+        "",
+        ("device", "is_generation", "model", "model_config", "req_to_token_pool", "server_args", "token_to_kv_pool"),
+    ),
     Seam(RUNNER, "ModelRunner.init_torch_distributed", "the device is chosen: the session begins", ()),
     Seam(RUNNER, "ModelRunner.load_model", "weights", ()),
-    Seam("sglang.srt.layers.logits_processor", "LogitsProcessorOutput", "what a decode graph outputs", None),
+    Seam(
+        "sglang.srt.layers.logits_processor",
+        "LogitsProcessorOutput",
+        "what a decode graph outputs",
+        None,
+        "",
+        ("next_token_logits",),
+    ),
 )
 
 CLASSIC: tuple[Seam, ...] = (
@@ -41,7 +56,14 @@ CLASSIC: tuple[Seam, ...] = (
         "classic",
     ),
     Seam(RUNNER, "ModelRunner.init_attention_backend", "buffers of the attention backend", (), "classic"),
-    Seam(CLASSIC_RUNNER, "CudaGraphRunner", "its buffers are a phase", ("model_runner",), "classic"),
+    Seam(
+        CLASSIC_RUNNER,
+        "CudaGraphRunner",
+        "its buffers are a phase; keeps graphs and outputs",
+        ("model_runner",),
+        "classic",
+        ("attn_backend", "buffers", "capture_bs", "graphs", "model_runner", "output_buffers"),
+    ),
     Seam(CLASSIC_RUNNER, "CudaGraphRunner.capture", "the loop over sizes, kept", (), "classic"),
     Seam(
         CLASSIC_RUNNER,
@@ -65,7 +87,22 @@ BACKENDS: tuple[Seam, ...] = (
     Seam(RUNNER, "ModelRunner.alloc_memory_pool", "the KV cache", ("memory_pool_config",), "backends"),
     Seam(RUNNER, "ModelRunner.init_attention_backends", "buffers of the attention backend", (), "backends"),
     Seam(EAGER_RUNNER, "EagerRunner", "makes buffers that decode shares", ("model_runner",), "backends"),
-    Seam(DECODE_RUNNER, "DecodeCudaGraphRunner", "its buffers are a phase", ("model_runner",), "backends"),
+    Seam(
+        DECODE_RUNNER,
+        "DecodeCudaGraphRunner",
+        "its buffers are a phase",
+        ("model_runner",),
+        "backends",
+        ("attn_backend", "backend", "buffers", "capture_bs", "model_runner"),
+    ),
+    Seam(
+        FULL_BACKEND,
+        "FullCudaGraphBackend",
+        "keeps graphs and outputs",
+        None,
+        "backends",
+        ("_graphs", "_outputs"),
+    ),
     Seam(DECODE_RUNNER, "DecodeCudaGraphRunner.capture", "the loop over sizes, kept", (), "backends"),
     Seam(
         DECODE_RUNNER,
@@ -85,7 +122,7 @@ BACKENDS: tuple[Seam, ...] = (
     Seam(
         FULL_BACKEND,
         "FullCudaGraphBackend.replay",
-        "replays what `_graphs` holds, returns what `_outputs` holds",
+        "replays a graph, returns its outputs",
         ("shape_key", "static_forward_batch"),
         "backends",
     ),
@@ -111,4 +148,7 @@ PROFILES: tuple[Seam, ...] = (
 )
 
 ADAPTERS = {"classic": CLASSIC, "backends": BACKENDS}
+# A release has the places of one adapter; of these groups it needs one place.
+ONE_ADAPTER = True
+ONE_OF: tuple[tuple[Seam, ...], ...] = (PROFILES,)
 ALL: tuple[Seam, ...] = (*COMMON, *CLASSIC, *BACKENDS, *PROFILES)
