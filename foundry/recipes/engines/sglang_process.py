@@ -50,6 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-batch", type=int, default=16, help="largest batch with a graph (default: %(default)s)")
     parser.add_argument("--context", type=int, default=2048, help="longest sequence (default: %(default)s)")
     parser.add_argument("--memory", type=float, default=0.3, help="fraction of the GPU for weights and KV cache")
+    parser.add_argument("--kv-tokens", type=int, help="tokens in the KV cache (default: what fits into --memory)")
     parser.add_argument("--attention", default="triton", help="attention backend (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens per answer (default: %(default)s)")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 16], help="batch sizes to ask and time")
@@ -126,6 +127,7 @@ class Engine:
             **without_prefill_graphs(),
             cuda_graph_max_bs=options.max_batch,
             mem_fraction_static=options.memory,
+            max_total_tokens=options.kv_tokens,
             context_length=options.context,
             custom_weight_loader=LOADERS,
             random_seed=0,

@@ -1,0 +1,103 @@
+"""Runs of an engine for the tests of this folder: each in processes of its own, side by side, with a log and results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Engines:
+    """Runs of engines by name, each once, started when they can be and waited for when they are asked for.
+
+    module: the program that starts the engine; `common`: arguments of every run; `together`: engines at a time.
+    """
+
+    def __init__(self, folder: Path, module: str, common: Sequence[str], together: int, timeout_s: float) -> None:
+        self.folder = folder
+        self._module, self._common, self._timeout_s = module, list(common), timeout_s
+        self._slots = threading.Semaphore(together)
+        self._threads: dict[str, threading.Thread] = {}
+        self._codes: dict[str, int | str] = {}
+
+    def start(
+        self,
+        name: str,
+        mode: str,
+        arguments: Sequence[str],
+        archive: str = "",
+        after: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Begins a run; `after`: when that one has ended."""
+        if name not in self._threads:
+            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after, env or {}))
+            self._threads[name] = thread
+            thread.start()
+
+    def _run(
+        self, name: str, mode: str, arguments: Sequence[str], archive: str, after: str, env: Mapping[str, str]
+    ) -> None:
+        if after:
+            self._threads[after].join()
+        program = [sys.executable, "-m", self._module, "--json", str(self.folder / f"{name}.json")]
+        program += [*self._common, *arguments]
+        if mode != "native":
+            program = [sys.executable, "-m", "foundry", "run", f"--{mode}", "--archive", archive, "--", *program]
+        with self._slots, (self.folder / f"{name}.log").open("w") as log:
+            try:
+                self._codes[name] = subprocess.run(
+                    program,
+                    env={**os.environ, **env},
+                    stdout=log,
+                    stderr=log,
+                    timeout=self._timeout_s,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                self._codes[name] = f"none: it was stopped after {self._timeout_s} s"
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """The results of a run; fails with the end of its log."""
+        self._threads[name].join()
+        path = self.folder / f"{name}.json"
+        if self._codes[name] != 0 or not path.exists():
+            pytest.fail(f"{name} ended with code {self._codes[name]}:\n" + "\n".join(self.log(name).splitlines()[-40:]))
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def log(self, name: str) -> str:
+        """What a run has printed."""
+        self._threads[name].join()
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def archive(self, name: str) -> str:
+        """Where an archive of that name is."""
+        return str(self.folder / f"{name}.fdry")
+
+    def join(self) -> None:
+        """Until every run has ended."""
+        for thread in list(self._threads.values()):
+            thread.join()
+
+
+def damage(archive: str, copy: str, how: str) -> None:
+    """A copy of an archive with one fault: "truncated" or "flipped" graphs, or a flipped byte in the largest "image"."""
+    shutil.copytree(archive, copy)
+    files = Path(copy, "images" if how == "image" else "rank_0").iterdir()
+    largest = max((path for path in files if path.is_file()), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    if how == "truncated":
+        del content[len(content) // 2 :]
+    else:
+        content[len(content) // 2] ^= 1
+    os.chmod(largest, 0o644)
+    largest.write_bytes(content)
