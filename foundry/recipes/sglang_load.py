@@ -5,7 +5,8 @@
 
 With --native a native engine is started first, and their greedy tokens are compared.
 
-Exit code: 0 if every graph was restored, nothing was captured, and tokens are equal; 1 otherwise.
+Exit code: 0 if every graph was restored, nothing was captured, and tokens are those of SAVE
+(and of native); 1 otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.runs import Results, restored, summary
+from foundry.recipes.engines.runs import Results, restored, summary, tokens_as_saved
 from foundry.recipes.engines.sglang_recipe import arguments, count, starts, tokens
 
 
@@ -30,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     starts(found)
     load = found["LOAD"]
     summary(load)
-    equal = not options.native or tokens(found["native"], load)
+    equal = tokens_as_saved(load, options.archive)
+    if options.native:
+        equal = tokens(found["native"], load) and equal
     return 0 if equal and restored(load) and not count(load, "capture") else 1
 
 

@@ -5,7 +5,7 @@
 Give the options that vllm_save was given: another model, other sizes or another memory limit is another archive, and
 vLLM then captures as always and says what differs.
 
-Exit code: 0 if every graph was restored, 1 otherwise.
+Exit code: 0 if every graph was restored and tokens are those of SAVE, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.runs import restored, summary
+from foundry.recipes.engines.runs import restored, summary, tokens_as_saved
 from foundry.recipes.engines.vllm_recipe import arguments, starts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
-    _, runs = arguments("vllm_load", __doc__, argv)
+    options, runs = arguments("vllm_load", __doc__, argv)
     with runs:
         loaded = runs.run("load")
     if loaded is None:
         return 1
     starts({"LOAD": loaded})
     summary(loaded)
-    return 0 if restored(loaded) and not loaded["in_start"]["captures"] else 1
+    equal = tokens_as_saved(loaded, options.archive)
+    return 0 if equal and restored(loaded) and not loaded["in_start"]["captures"] else 1
 
 
 if __name__ == "__main__":

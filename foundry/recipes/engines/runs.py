@@ -225,6 +225,28 @@ def equal_tokens(first: dict[str, list[list[int]]], second: dict[str, list[list[
     }
 
 
+def keep_tokens(results: Results, archive: str) -> None:
+    """SAVE: its greedy tokens, beside the archive. SAVE has only native graphs."""
+    _golden(archive).write_text(json.dumps(results["tokens"]))
+
+
+def tokens_as_saved(results: Results, archive: str) -> bool:
+    """LOAD: prints whether its greedy tokens are those of SAVE; False if they are not."""
+    path = _golden(archive)
+    if not path.exists():
+        console.print(f"{path} is not there: tokens are not compared", markup=False)
+        return True
+    saved = {name: tokens for name, tokens in json.loads(path.read_text()).items() if name in results["tokens"]}
+    compared = equal_tokens(saved, results["tokens"])
+    same, total = (sum(numbers) for numbers in zip(*compared.values(), strict=True)) if compared else (0, 0)
+    console.print(f"{same} of {total} answers have the tokens of SAVE", markup=False)
+    return same == total
+
+
+def _golden(archive: str) -> Path:
+    return Path(f"{archive.rstrip('/')}.tokens.json")
+
+
 def summary(results: Results) -> None:
     """What Foundry did, in a few lines."""
     done = results["foundry"]

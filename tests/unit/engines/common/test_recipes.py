@@ -85,3 +85,13 @@ def test_figures() -> None:
     assert in_turns.as_good(in_turns.compared([1.0, 1.1] * 9, [1.09] * 9))  # native ones spread as far
     assert not in_turns.as_good(in_turns.compared([1.0] * 9, [1.006] * 9))
     assert in_turns.compared([2.0], [1.0])["ratio"] == 0.5
+
+
+def test_tokens_of_save_and_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = str(tmp_path / "a.fdry") + "/"
+    assert runs.tokens_as_saved({"tokens": {"1": [[1]]}}, archive)
+    assert "are not compared" in capsys.readouterr().out
+    runs.keep_tokens({"tokens": {"1": [[1, 2]], "8": [[3], [4]]}}, archive)
+    assert runs.tokens_as_saved({"tokens": {"8": [[3], [4]]}}, archive)  # a LOAD may be asked for less
+    assert not runs.tokens_as_saved({"tokens": {"1": [[1, 2]], "8": [[3], [5]]}}, archive)
+    assert "2 of 3 answers have the tokens of SAVE" in capsys.readouterr().out
