@@ -374,6 +374,9 @@ class Loader:
     def settle(self) -> None:
         """The memory of all rebuilt zones is mapped now."""
 
+    def cancel(self) -> None:
+        """Ends the background work: graphs that are not ready fail. Returns when its threads have stopped."""
+
     def wait(self, graph: int) -> None:
         """Until that graph can be launched; raises its error."""
 

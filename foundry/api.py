@@ -24,6 +24,7 @@ from foundry import launches, modes, tracing
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import error
 from foundry.exports import Events, Exports
+from foundry.home import Home
 from foundry.native import Backend, NativeBackend
 from foundry.report import Report
 
@@ -98,6 +99,7 @@ class Session:
         self._exports = Exports()
         self._events = Events()
         self._backend: Backend | None = None
+        self._home: Home | None = None  # where CUDA is used
         self._ended = False
         self.report = Report(self._path, self._mode, "off")
 
@@ -323,6 +325,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if problem is not None and self._home is not None and self._home.left:
+            return  # a fork that leaves the block by exit or exception: the session is its parent's
         backend = self._entered()
         self._ended = True
         try:
@@ -349,6 +353,8 @@ class Session:
     def _entered(self) -> Backend:
         if self._backend is None:
             raise RuntimeError("use the session inside its `with` block")
+        if self._home is not None:
+            self._home.check()
         return self._backend
 
     def _runtime(self) -> Runtime:
@@ -384,6 +390,7 @@ class Session:
         if os.environ.get(tracing.VARIABLE):
             tracing.begin(os.environ[tracing.VARIABLE])
         runtime = self._runtime()
+        self._home = Home()
         device = runtime.device()
         with self.report.step("fingerprint"):
             here = fingerprint.take(runtime, device, self._extra)

@@ -13,6 +13,7 @@ from foundry import _core, host, journal, native, reseat, verifying
 from foundry.anchors import Anchor, Anchors, Comparison, compare
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
+from foundry.home import Home, stop_at_exit
 from foundry.phases import PhaseStack
 from foundry.report import Reseated
 from foundry.restored import RestoredOutputs
@@ -46,6 +47,7 @@ class LoadBackend:
         fail: bool,
         verify: bool = False,
     ) -> None:
+        self._home = Home()
         self._path = path
         self._runtime = runtime
         self._device = device
@@ -86,6 +88,7 @@ class LoadBackend:
             self._loader.close()
             _core.seal(True)
             raise
+        stop_at_exit(self)
         self._outputs = RestoredOutputs(self._tensors, runtime, self._loader, self._anchor_tensor)
 
     def _anchor_tensor(self, name: str) -> Any:
@@ -346,6 +349,7 @@ class LoadBackend:
 
     def _decide(self, graph: Graph) -> None:
         """Makes a pending handle usable."""
+        self._home.check()
         self.finish()
         with self._lock:
             if graph.source != "pending":
@@ -408,6 +412,11 @@ class LoadBackend:
                 self._give_up(self._report.reason or "the session ended with an exception")
                 self._report.outcome = "failed"
                 _core.seal(True)
+
+    def stop(self) -> None:
+        """The process ends. What is restored by now stays usable until it has."""
+        if not self._home.left:
+            self._loader.cancel()
 
     def _take_stats(self) -> None:
         stats = self._loader.stats()

@@ -260,6 +260,11 @@ void bind_load(py::module_& module) {
                return success();
              });
            })
+      .def("cancel",
+           [](Loader& loader) {
+             py::gil_scoped_release release;
+             loader.cancel();
+           })
       .def(
           "wait", [](Loader& loader, uint32_t graph) { unlocked([&] { return loader.wait(graph); }); },
           py::arg("graph"))

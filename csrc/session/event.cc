@@ -34,11 +34,8 @@ std::map<std::string, std::vector<uint32_t>> named_events(const graph::GraphView
 }
 
 Result<Event> Loader::event(const std::string& name) const {
-  std::shared_ptr<graph::Restorer> restorer;
-  {
-    const std::lock_guard lock(mutex_);
-    restorer = restorer_;
-  }
+  FOUNDRY_TRY(Process::usable());
+  std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return Error{ErrorKind::state, 0, "graphs are not being restored, so they have no events"};
   FOUNDRY_ASSIGN(const CUevent event, restorer->event(name));
   return Event(process_.driver(), context_, std::move(restorer), event);
@@ -51,6 +48,7 @@ Result<bool> Event::captures(CUstream stream) const {
 }
 
 Status Event::record(CUstream stream) const {
+  FOUNDRY_TRY(Process::usable());
   driver::ScopedContext scope(*driver_, context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_ASSIGN(const bool capturing, captures(stream));
@@ -60,6 +58,7 @@ Status Event::record(CUstream stream) const {
 }
 
 Status Event::wait(CUstream stream) const {
+  FOUNDRY_TRY(Process::usable());
   driver::ScopedContext scope(*driver_, context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_ASSIGN(const bool capturing, captures(stream));
@@ -68,6 +67,7 @@ Status Event::wait(CUstream stream) const {
 }
 
 Status Event::synchronize() const {
+  FOUNDRY_TRY(Process::usable());
   driver::ScopedContext scope(*driver_, context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(*driver_, cuEventSynchronize, event_);
@@ -75,6 +75,7 @@ Status Event::synchronize() const {
 }
 
 Result<bool> Event::query() const {
+  FOUNDRY_TRY(Process::usable());
   driver::ScopedContext scope(*driver_, context_);
   FOUNDRY_TRY(scope.status());
   const CUresult code = driver_->cuEventQuery(event_);

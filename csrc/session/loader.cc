@@ -210,7 +210,10 @@ Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tu
   FOUNDRY_ASSIGN(std::unique_ptr<graph::Restorer> restorer,
                  graph::Restorer::start(process_.driver(), view, provider, std::move(options)));
   const std::lock_guard lock(mutex_);
-  restorer_ = std::move(restorer);
+  // In a fork its threads do not exist: they could be waited for for ever.
+  restorer_ = std::shared_ptr<graph::Restorer>(restorer.release(), [](graph::Restorer* graphs) {
+    if (!Process::forked()) delete graphs;
+  });
   return success();
 }
 
@@ -240,7 +243,14 @@ void Loader::settle() {
   if (const std::shared_ptr<graph::Restorer> restorer = this->restorer()) restorer->release();
 }
 
+void Loader::cancel() {
+  if (Process::forked()) return;
+  if (const std::shared_ptr<graph::Restorer> restorer = this->restorer()) restorer->cancel();
+  static_cast<void>(wait_content());  // wait() says what became of it
+}
+
 Status Loader::wait(uint32_t graph) {
+  FOUNDRY_TRY(Process::usable());
   FOUNDRY_TRY(wait_content());
   const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer)
@@ -251,6 +261,7 @@ Status Loader::wait(uint32_t graph) {
 }
 
 Status Loader::launch(uint32_t graph, CUstream stream) {
+  FOUNDRY_TRY(Process::usable());
   const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its graphs cannot be replayed any more"};
   // Stream 0 means the null stream of the current context, and a fresh thread has none.
@@ -310,6 +321,11 @@ LoadStats Loader::stats() const {
 }
 
 void Loader::close() {
+  if (Process::forked()) {
+    // The thread that fills memory is the parent's: its future would wait for it for ever when it is destroyed.
+    static_cast<void>(new std::future(std::move(content_)));
+    return;
+  }
   static_cast<void>(wait_content());  // nobody asks for it any more
   std::shared_ptr<graph::Restorer> restorer;
   {

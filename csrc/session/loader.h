@@ -94,6 +94,8 @@ class Loader {
   Status register_host(const graph::NamedRange& range);
   // The memory of rebuilt zones is mapped now.
   void settle();
+  // Graphs that are not ready fail; those that are stay usable. Returns when the threads have stopped.
+  void cancel();
   Status wait(uint32_t graph);
   Status launch(uint32_t graph, CUstream stream);
   // Launches a graph that draws random numbers: the words its kernels read are written on the stream first.

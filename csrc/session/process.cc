@@ -1,7 +1,9 @@
 #include "csrc/session/process.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -13,6 +15,8 @@
 
 namespace foundry::session {
 namespace {
+
+std::atomic<bool> g_forked{false};
 
 // Reads a list whose length may change between asking and reading.
 template <class Record, class Read>
@@ -59,7 +63,17 @@ Status abi_status(int code, const foundry_error& error) {
   return Error{static_cast<ErrorKind>(error.kind), error.code, error.text};
 }
 
+bool Process::forked() noexcept { return g_forked.load(std::memory_order_relaxed); }
+
+Status Process::usable() {
+  if (!forked()) return success();
+  return Error{ErrorKind::state, 0,
+               "this process is a fork of one that used CUDA, so neither CUDA nor what Foundry restored works in it; "
+               "start processes with the method 'spawn', or before CUDA is used"};
+}
+
 Result<Process*> Process::get() {
+  FOUNDRY_TRY(usable());
   static std::mutex mutex;
   // Never destroyed: threads and tensors may use it until the process has ended.
   static Process* process = nullptr;
@@ -86,6 +100,7 @@ Result<Process*> Process::get() {
   }
   const CUresult code = fresh->driver_.cuInit(0);
   if (code != CUDA_SUCCESS) return fresh->driver_.error(code, "cuInit");
+  pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
   process = fresh.release();
   if (g_when_ready != nullptr) g_when_ready(process->abi());
   return process;

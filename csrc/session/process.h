@@ -15,6 +15,11 @@ class Process {
   // Binds driver and owner on the first success; afterwards always the same object. Fails with a sentence where there
   // is no driver or where the preloaded hook was built for another ABI.
   static Result<Process*> get();
+  // Whether this is the child of a fork of a process where get() had succeeded. CUDA does not work here, threads of the
+  // parent are gone, and locks may be held for ever: nothing may be waited for. Takes no lock itself.
+  static bool forked() noexcept;
+  // `state` in such a child; get() fails with it, too.
+  static Status usable();
   // Called once, by the get() that succeeds first. For layers that this one does not know.
   static void when_ready(void (*call)(const foundry_abi&));
 

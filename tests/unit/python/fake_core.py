@@ -436,6 +436,9 @@ class Loader:
     def settle(self) -> None:
         process.calls.append("settle")
 
+    def cancel(self) -> None:
+        process.calls.append("cancel")
+
     def wait(self, graph: int) -> None:
         assert not self.closed
         process.waited.add(graph)
