@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, host, journal, native, reseat, verifying
-from foundry.anchors import Anchor, Anchors, Comparison, compare
+from foundry import _core, host, journal, native, reseat, vacating, verifying
+from foundry.anchors import Anchor, Anchors, Comparison, Move, compare
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
 from foundry.home import Home, stop_at_exit
@@ -286,7 +286,10 @@ class LoadBackend:
         live = {anchor.name: self._runtime.describe(anchor.tensor) for anchor in self._anchors}
         mutable = {anchor.name for anchor in self._anchors if anchor.mutable}
         result = compare(recorded, live, mutable)
-        result.differences += reseat.obstacles(result.moves, self._runtime.blocks()) if result.moves else []
+        if result.moves:
+            result.differences += reseat.obstacles(result.moves, self._runtime.blocks())
+        leaving = vacating.vacated(result.moves)
+        aliases = self._vacate(leaving, live, result) if leaving and not result.differences else {}
         self._report.extra_anchors = result.extra
         self._report.anchors_in_place = len(result.in_place)
         if result.differences:
@@ -300,13 +303,26 @@ class LoadBackend:
         self._loader.pin()
         _core.seal(True)  # what the copies need meanwhile is plain memory, which really goes when it is freed
         self._moving = True
-        self._reseat(result, live)
+        self._reseat(result, live, aliases)
         self._moving = False
 
-    def _reseat(self, result: Comparison, live: dict[str, _core.Tensor]) -> None:
+    def _vacate(
+        self, leaving: Sequence[Move], live: dict[str, _core.Tensor], result: Comparison
+    ) -> dict[int, list[Any]]:
+        """All tensors of storages whose place will hold something else, by that place; what else means it is a difference."""
+        found = self._runtime.aliases([[self._anchors[name].tensor for name in move.names] for move in leaving])
+        for move, (_, hidden) in zip(leaving, found, strict=True):
+            if hidden:
+                result.differences.append(vacating.hidden_users(move, hidden))
+        described = [(name, here.dtype, here.address, here.nbytes) for name, here in live.items()]
+        memory = vacating.tables(described, self._runtime.blocks())
+        result.differences += vacating.stored_addresses(leaving, memory, _core.read_memory)
+        return {move.landed: tensors for move, (tensors, _) in zip(leaving, found, strict=True)}
+
+    def _reseat(self, result: Comparison, live: dict[str, _core.Tensor], found: dict[int, list[Any]]) -> None:
         reseat.copy_all(result.moves, reseat.DeviceMemory(self._slots.get(GRAPHS)))
         for move in result.moves:
-            aliases = [self._anchors[name].tensor for name in move.names]
+            aliases = found.get(move.landed) or [self._anchors[name].tensor for name in move.names]
             self._runtime.reseat(aliases, move.landed, move.recorded, move.nbytes, self._loader)
             shift = move.recorded - move.landed
             for name in move.names:

@@ -95,6 +95,10 @@ class Runtime(Protocol):
     def event_over(self, event: Event) -> Any:
         """A framework's event, or what takes its place, for an event of restored graphs."""
 
+    def aliases(self, storages: list[list[Any]]) -> list[tuple[list[Any], int]]:
+        """For the registered tensors of each storage: all tensors of it that `reseat` can move, these included, and how
+        many users of its memory there are besides, which cannot be found."""
+
     def blocks(self) -> list[tuple[int, int, bool]]:
         """(address, bytes, active) of the framework allocator's blocks."""
 

@@ -114,6 +114,12 @@ class TorchRuntime:
             self._retired.append(tensor.untyped_storage())
             tensors.point_to(tensor, storage)
 
+    def aliases(self, storages: list[list[Any]]) -> list[tuple[list[Any], int]]:
+        """See aliases.find."""
+        from foundry.torch import aliases
+
+        return aliases.find(storages)
+
     def event_handle(self, event: Any) -> tuple[int, int]:
         """See events.handle."""
         from foundry.torch import events

@@ -133,6 +133,10 @@ class MiniRuntime:
                 raise unsupported(f"an array to re-seat from {old_address:#x} is at {storage.address:#x} meanwhile")
             storage.move(new_address, owner)
 
+    def aliases(self, storages: list[list[Any]]) -> list[tuple[list[Any], int]]:
+        """Arrays share a storage object, which moves with all of them."""
+        return [(arrays, 0) for arrays in storages]
+
     def event_handle(self, event: Any) -> tuple[int, int]:
         """Events are handles here."""
         return event, EVENT_DISABLE_TIMING

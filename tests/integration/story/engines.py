@@ -149,6 +149,15 @@ class SwappedWeights(StoryEngine):
         return order
 
 
+class KeepsAddresses(StoryEngine):
+    """One of the constant tensors is a table of addresses of weights."""
+
+    def load_weights(self) -> None:
+        super().load_weights()
+        addresses = [self.model.weights[name].address for name in SWAPPED]
+        self.keep.append(self.register("table", self.device.empty((2,), "int64").upload(addresses), constant=True))
+
+
 class MutableElsewhere(StoryEngine):
     """Another small array of the buffers' phase is created before them, so they land elsewhere."""
 

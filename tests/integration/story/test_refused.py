@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,18 @@ def test_weight_whose_place_is_taken_is_refused(saved: Saved) -> None:
     native(done, save)
     (sentence,) = done.report["differences"]
     assert "'embed.tokens'" in sentence and "is taken by a live tensor" in sentence
+
+
+def test_weights_whose_addresses_are_stored_are_not_overwritten(tmp_path: Path) -> None:
+    """Two weights in each other's place, and a table that says where they are."""
+    place = Place(tmp_path, "a100-40gb")
+    save = place.save(kinds=(engines.KeepsAddresses,))
+    restored(place.run("load", kinds=(engines.KeepsAddresses,)), save)
+    done = place.run("load", kinds=(engines.KeepsAddresses, engines.SwappedWeights))
+    native(done, save)
+    sentences = done.report["differences"]
+    assert len(sentences) == 2 and all("tensor 'table' holds its address" in sentence for sentence in sentences)
+    assert all(any(f"tensor '{name}' must leave" in sentence for sentence in sentences) for name in engines.SWAPPED)
 
 
 def test_another_sm_count_falls_back(saved: Saved) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ class FakeTensor:
 
     def __init__(self, storage: Storage, offset: int, length: int) -> None:
         self.storage, self.offset, self.length = storage, offset, length
+        storage.framework.tensors.add(self)
 
     @property
     def address(self) -> int:
@@ -75,6 +77,8 @@ class Framework:
     def __init__(self) -> None:
         # pool (None: plain memory) -> segment address -> {block address: (bytes, active)}
         self.pools: dict[int | None, dict[int, dict[int, tuple[int, bool]]]] = {None: {}}
+        self.tensors: weakref.WeakSet[FakeTensor] = weakref.WeakSet()
+        self.hidden_users = 0  # of every storage
         self.sizes: dict[int, int] = {}
         self.zone: int | None = None
         self.settings = "none"
@@ -205,6 +209,9 @@ class Framework:
             assert tensor.storage.address == old
             self.kept.append(tensor.storage)
             tensor.storage = storage
+
+    def aliases(self, storages: list[list[FakeTensor]]) -> list[tuple[list[FakeTensor], int]]:
+        return [([t for t in self.tensors if t.storage is known[0].storage], self.hidden_users) for known in storages]
 
     def event_handle(self, event: FakeEvent) -> tuple[int, int]:
         return event.handle, 2

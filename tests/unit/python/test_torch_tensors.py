@@ -199,3 +199,23 @@ def test_tied_weights_are_re_seated_once(cpu: None, monkeypatch: pytest.MonkeyPa
     copy = torch.arange(4.0)
     runtime.reseat([weight, weight], weight.data_ptr(), copy.data_ptr(), 16, object())
     assert weight.data_ptr() == copy.data_ptr() and torch.equal(weight, copy)
+
+
+def test_aliases_are_found_and_counted(cpu: None) -> None:
+    from foundry.torch import aliases
+
+    weight, other = torch.arange(64.0), torch.ones(64)
+    (found,) = aliases.find([[weight, weight]])
+    assert found[1] == 0 and [id(tensor) for tensor in found[0]] == [id(weight)]
+    view, unrelated = weight[8:].view(torch.int32), other[8:]
+    parameter = torch.nn.Parameter(weight.view(8, 8), requires_grad=False)
+    first, second = aliases.find([[weight], [other]])
+    assert {id(tensor) for tensor in first[0]} == {id(weight), id(view), id(parameter)} and first[1] == 0
+    assert {id(tensor) for tensor in second[0]} == {id(other), id(unrelated)} and second[1] == 0
+    leaf = torch.ones(2, 8, requires_grad=True)
+    kept = torch.nn.functional.linear(
+        leaf, parameter
+    )  # autograd keeps the transposed weight, without an object of Python
+    assert aliases.find([[weight]])[0][1] == 1
+    del kept
+    assert aliases.find([[weight]])[0][1] == 0
