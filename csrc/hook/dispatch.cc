@@ -122,6 +122,7 @@ struct Interposed<route, entry, CUresult (*)(Arguments...)> {
     const auto function = reinterpret_cast<Function>(next(route, entry));
     if (function == nullptr) return CUDA_ERROR_NOT_FOUND;
     if (!hooking() || forked()) return function(arguments...);
+    if constexpr (kRow.group != Group::lookup) note_use();
     if constexpr (kDefault) {
       const CUresult result = function(arguments...);
       if (result == CUDA_SUCCESS) note_state(kRow, first_word(arguments...), second_word(arguments...));

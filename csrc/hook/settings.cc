@@ -14,6 +14,7 @@ namespace {
 
 std::atomic<bool> g_switched_off{false};
 std::atomic<bool> g_forked{false};
+std::atomic<bool> g_used{false};
 
 bool is(const char* value, const char* word) { return value != nullptr && std::strcmp(value, word) == 0; }
 
@@ -38,7 +39,7 @@ const Settings& settings() noexcept {
   static const Settings read = [] {
     const Settings fresh = read_environment();
     if (fresh.mode != Mode::off)
-      pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
+      pthread_atfork(nullptr, nullptr, [] { g_forked.store(g_used.load(), std::memory_order_relaxed); });
     return fresh;
   }();
   return read;
@@ -46,6 +47,10 @@ const Settings& settings() noexcept {
 
 bool working() noexcept {
   return hooking() && !g_switched_off.load(std::memory_order_relaxed) && !g_forked.load(std::memory_order_relaxed);
+}
+
+void note_use() noexcept {
+  if (!g_used.load(std::memory_order_relaxed)) g_used.store(true, std::memory_order_relaxed);
 }
 
 bool forked() noexcept { return g_forked.load(std::memory_order_relaxed); }

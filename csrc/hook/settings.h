@@ -27,10 +27,14 @@ const Settings& settings() noexcept;
 
 // Lookups are answered with ours: from the start to the end of the process, unless the mode is off.
 inline bool hooking() noexcept { return settings().mode != Mode::off; }
-// The hook does more than pass through: not switched off, and not in the child of a fork (CUDA does not work there).
+// The hook does more than pass through: not switched off, and not forked().
 bool working() noexcept;
-// Zone memory is still freed and described after switch_off(); not in the child of a fork.
+// This is the child of a process that had called the driver when it forked: CUDA does not work here, and the hook's state
+// is the parent's. A child that is forked before (as engines fork theirs) is a process like any other. Zone memory is
+// still freed and described after switch_off(), not here.
 bool forked() noexcept;
+// The driver is called.
+void note_use() noexcept;
 
 // From now on everything passes through; the reason is recorded. The application goes on as if Foundry were absent.
 void switch_off(std::string reason) noexcept;

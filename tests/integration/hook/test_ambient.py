@@ -476,6 +476,25 @@ answer([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), cuda.free(first)])
     assert got == [10, 0]
 
 
+def test_child_that_is_forked_before_the_driver_is_called_works_as_any_process(
+    hook: Path, probe: Path, sim: Path
+) -> None:
+    script = """
+from client import *
+import os
+probe, cuda = Probe(sys.argv[1]), Driver(sys.argv[2])
+pid = os.fork()
+if pid == 0:
+    cuda.start()
+    address = cuda.alloc(64)
+    zones = probe.state()["zones"]
+    os._exit(10 if any(z["base"] <= address < z["base"] + z["size"] for z in zones) else 11)
+answer(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    variables = {"FOUNDRY_MODE": "save", "FOUNDRY_SIM_DEVICE": "a100-40gb"}
+    assert run_python(script, environment([hook], sim, **variables), probe, "dlsym") == 10
+
+
 def test_journal_can_be_turned_off(hook: Path, probe: Path, sim: Path) -> None:
     script = "address = cuda.alloc(64)\nanswer([inside(address), len(probe.state()['events'])])"
     assert ambient(script, hook, probe, sim, FOUNDRY_JOURNAL="off") == [True, 0]
