@@ -35,7 +35,7 @@ def in_turns(restored: Callable[[], None], native: Callable[[], None]) -> dict[s
 def compared(native: list[float], restored: list[float]) -> dict[str, float]:
     """Medians of milliseconds, their ratio, and between what 5 % and 95 % of the native ones lie."""
     base, other = statistics.median(native), statistics.median(restored)
-    spread = statistics.quantiles(native, n=20) if len(native) > 1 else [base]
+    spread = statistics.quantiles(native, n=20, method="inclusive") if len(native) > 1 else [base]
     return {
         "native": round(base, 5),
         "restored": round(other, 5),

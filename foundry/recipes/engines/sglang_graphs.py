@@ -6,7 +6,9 @@ SGLang calls these functions as it calls loaders of weights: with the model and 
 from __future__ import annotations
 
 import importlib
+import os
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from foundry.recipes.engines import random_model, sglang_probe
@@ -57,14 +59,23 @@ def use_restored(_model: Any, _tensors: Any) -> None:
 
 
 def replay_in_turns(_model: Any, _tensors: Any) -> None:
-    """Both graphs of the size that was replayed last, with the inputs of that step: writes down milliseconds."""
+    """Both graphs of a size, with the inputs of the steps before: writes down milliseconds. See `ask_for`."""
     import torch
 
-    size = _graph_runner().bs
-    pair = {kind: _graph(_kept[kind][0], size) for kind in KINDS}
+    batch = int(_asked().read_text())
+    pair = {kind: _graph(_kept[kind][0], batch) for kind in KINDS}
     with torch.cuda.stream(torch.cuda.Stream()):
         row = in_turns(pair["restored"].replay, pair["native"].replay)
-    sglang_probe.note("replays", row={"batch": size, **row})
+    sglang_probe.note("replays", row={"batch": batch, **row})
+
+
+def ask_for(batch: int) -> None:
+    """In the recipe's process: the batch size that `replay_in_turns` is to take; SGLang's calls have no arguments."""
+    _asked().write_text(str(batch))
+
+
+def _asked() -> Path:
+    return Path(os.environ[sglang_probe.FILE_VARIABLE] + ".batch")
 
 
 def _use(kind: str) -> None:
@@ -90,8 +101,10 @@ def _places(runner: Any) -> list[tuple[Any, str]]:
     return [(backend, "_graphs"), (backend, "_outputs"), *([(runner, event)] if hasattr(runner, event) else [])]
 
 
-def _graph(graphs: dict[Any, Any], size: int) -> Any:
-    return next(graph for key, graph in graphs.items() if getattr(key, "size", key) == size)
+def _graph(graphs: dict[Any, Any], batch: int) -> Any:
+    """The smallest that the batch fits into."""
+    sizes = {int(getattr(key, "size", key)): graph for key, graph in graphs.items()}
+    return sizes[min(size for size in sizes if size >= batch)]
 
 
 def _capture_mode(runner: Any) -> Any:

@@ -207,6 +207,7 @@ def compare(engine: Engine, options: argparse.Namespace, probe: str) -> dict[str
             engine.call(kind)
             answers.append(engine.generate(batch, options.tokens, first=100))
         equal[str(batch)] = answers[0] == answers[1]
+        sglang_graphs.ask_for(batch)
         engine.call(sglang_graphs.replay_in_turns)
         times: dict[Any, list[float]] = {native: [], restored: []}
         for turn in range(options.repeats):

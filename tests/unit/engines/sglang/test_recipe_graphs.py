@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -59,15 +60,14 @@ def test_restored_graphs_are_back_where_a_capture_fails(loaded: Any) -> None:
 
 
 @pytest.mark.parametrize("loaded", GENERATIONS, indirect=True)
-def test_the_size_that_was_replayed_last_is_measured(
-    loaded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+@pytest.mark.parametrize(("batch", "size"), [(1, 1), (2, 2), (3, 4)])
+def test_replays_of_a_batch_size(
+    loaded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, batch: int, size: int
 ) -> None:
     sglang_graphs.capture_again(None, None)
-    loaded.bs = 2
     monkeypatch.setenv(sglang_probe.FILE_VARIABLE, str(tmp_path / "probe"))
-    stream = type("Stream", (), {"__enter__": lambda s: s, "__exit__": lambda s, *a: None})
     monkeypatch.setattr(sys.modules["torch"].cuda, "Stream", lambda: None, raising=False)
-    monkeypatch.setattr(sys.modules["torch"].cuda, "stream", lambda _: stream(), raising=False)
+    monkeypatch.setattr(sys.modules["torch"].cuda, "stream", nullcontext, raising=False)
 
     def in_turns(restored: Callable[[], None], native: Callable[[], None]) -> dict[str, float]:
         log.clear()
@@ -76,7 +76,8 @@ def test_the_size_that_was_replayed_last_is_measured(
         return {"ratio": 1.0}
 
     monkeypatch.setattr(sglang_graphs, "in_turns", in_turns)
+    sglang_graphs.ask_for(batch)
     sglang_graphs.replay_in_turns(None, None)
-    assert log[0] == "restored replay decode/2" and log[1].startswith("native replay")
+    assert log[0] == f"restored replay decode/{size}" and log[1].startswith("native replay")
     (line,) = sglang_probe.read(str(tmp_path / "probe"))
-    assert line["row"] == {"batch": 2, "ratio": 1.0}
+    assert line["row"] == {"batch": batch, "ratio": 1.0}
