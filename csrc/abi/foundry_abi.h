@@ -155,6 +155,9 @@ typedef size_t (*foundry_python_walker)(foundry_python_frame* out, size_t capaci
 #define FOUNDRY_JOURNAL_STACKS 2u
 #define FOUNDRY_JOURNAL_PYTHON 4u
 
+/* Device code that an owner may carry: fatbins with one kernel each (csrc/device). */
+typedef enum foundry_device_code { FOUNDRY_CODE_BLOCK_SUMMARY = 1, FOUNDRY_CODE_POINTER_SCAN = 2 } foundry_device_code;
+
 typedef struct foundry_abi {
   uint32_t version;  /* FOUNDRY_ABI_VERSION */
   uint32_t bytes;    /* sizeof(foundry_abi) */
@@ -218,6 +221,8 @@ typedef struct foundry_abi {
   void (*set_python_walker)(foundry_python_walker walker);
   /* Diagnoses recorded so far, one sentence each, joined by newlines; returns the length without terminator. */
   size_t (*diagnoses)(char* out, size_t capacity);
+  /* The bytes of a fatbin for devices of `sm_target`, which live as long as the process; 0 if the owner has none. */
+  size_t (*device_code)(uint32_t which, const void** data);
 } foundry_abi;
 
 typedef const foundry_abi* (*foundry_abi_getter)(void);

@@ -210,6 +210,11 @@ Status ContentWriter::add(uint64_t address, std::span<const std::byte> bytes) {
   return success();
 }
 
+void ContentWriter::add_zeros(uint64_t bytes) {
+  state_->statistics.bytes_seen += bytes;
+  state_->statistics.zero_bytes += bytes;
+}
+
 Result<ContentStatistics> ContentWriter::finish() {
   State& state = *state_;
   FOUNDRY_TRY(state.flush());

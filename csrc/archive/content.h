@@ -50,6 +50,8 @@ class ContentWriter {
   // Content of [address, address + bytes). Calls may come in any order of address and with any length; ranges of
   // different calls must not overlap (validate() refuses the file otherwise).
   Status add(uint64_t address, std::span<const std::byte> bytes);
+  // Counts content that is known to be nothing but zeros: it is not stored.
+  void add_zeros(uint64_t bytes);
   // Writes what is pending and the content_blocks section.
   Result<ContentStatistics> finish();
 

@@ -50,8 +50,8 @@ struct StringRef {
 // ---- graphs.fdry
 
 struct ImageRecord {
-  Hash128 hash;  // names the file images/<hex>
-  uint64_t bytes;
+  Hash128 hash;     // names the file images/<hex>
+  uint64_t bytes;   // 0, and no hash: it is not stored, since only graphs that were left out use it
   uint32_t format;  // foundry_image_format
   uint32_t reserved;
   StringRef source;  // where the image came from; information only

@@ -102,8 +102,4 @@ class Pipeline {
   std::vector<std::thread> threads_;
 };
 
-// The images that these graphs need, child graphs included, in order of first use; then those whose module globals are
-// among the graphs' arguments.
-std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t> graphs);
-
 }  // namespace foundry::graph

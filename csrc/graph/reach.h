@@ -15,6 +15,11 @@ namespace foundry::graph {
 // Copies device memory [address, address + into.size()) to `into`.
 using ReadMemory = std::function<Status(uint64_t address, std::span<std::byte> into)>;
 
+// Calls back for the 8-byte aligned words of [begin, end), both multiples of 8, that lie in the window of a zone or
+// just behind it; others do no harm. In any order.
+using FoundWord = std::function<void(uint64_t holder, uint64_t value)>;
+using ScanMemory = std::function<Status(uint64_t begin, uint64_t end, const FoundWord& found)>;
+
 struct ReachOptions {
   uint64_t chunk_bytes = 4u << 20;         // most memory read at once
   uint64_t max_bytes = UINT64_C(1) << 40;  // `out_of_memory` when more would have to be read
@@ -38,6 +43,9 @@ struct ReachResult {
 // Follows addresses from `roots` (live ranges outside rebuilt zones) over such ranges. Each range is followed whole and
 // by itself, so the caller sets the granularity by the ranges that the map holds. The result does not depend on the
 // order of anything but addresses.
+Result<ReachResult> reach(const MemoryMap& memory, std::span<const uint32_t> roots, const ScanMemory& scan,
+                          const ReachOptions& options = {});
+// The same through the host.
 Result<ReachResult> reach(const MemoryMap& memory, std::span<const uint32_t> roots, const ReadMemory& read,
                           const ReachOptions& options = {});
 

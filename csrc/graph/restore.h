@@ -117,6 +117,10 @@ class Restorer {
   std::unique_ptr<State> state_;
 };
 
+// The images that these graphs need, child graphs included, in order of first use; then those whose module globals are
+// among the graphs' arguments.
+std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t> graphs);
+
 // Graphs of `order` whose nodes name memory that must be there when they are added, also in child graphs: the driver
 // checks the addresses of copies and fills, and those of host memory move.
 std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order);

@@ -1,4 +1,4 @@
-// The device code of this build. Nothing in the hook launches it; whoever owns the process's zones may ask for it.
+// The device code of this build. Nothing in the hook launches it: SAVE asks for it through the owner's table.
 #include "csrc/hook/device_code.h"
 
 #ifndef FOUNDRY_SM_TARGET

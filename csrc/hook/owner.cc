@@ -39,6 +39,13 @@ const foundry_abi* base_table() {
     config.bind = &bind_driver;
     config.driver_symbol = [](const char* symbol) { return libcuda_symbol(symbol); };
     config.images = &images;
+    config.device_code = [](uint32_t which, const void** data) -> size_t {
+      if (which != FOUNDRY_CODE_BLOCK_SUMMARY && which != FOUNDRY_CODE_POINTER_SCAN) return 0;
+      const device::Code& code = device_code();
+      const device::Fatbin& fatbin = which == FOUNDRY_CODE_BLOCK_SUMMARY ? code.block_summary : code.pointer_scan;
+      *data = fatbin.data;
+      return fatbin.bytes;
+    };
     return layout::make_owner(config);
   }();
   return table;

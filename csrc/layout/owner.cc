@@ -209,6 +209,10 @@ size_t diagnoses(char* out, size_t capacity) {
   return counted([&] { return owner().diagnoses.copy(out, capacity); });
 }
 
+size_t device_code(uint32_t which, const void** data) {
+  return owner().config.device_code == nullptr ? 0 : owner().config.device_code(which, data);
+}
+
 }  // namespace
 
 const foundry_abi* make_owner(const OwnerConfig& config) {
@@ -253,6 +257,7 @@ const foundry_abi* make_owner(const OwnerConfig& config) {
   table.journal_level = journal_level;
   table.set_python_walker = set_python_walker;
   table.diagnoses = diagnoses;
+  table.device_code = device_code;
   table.version = FOUNDRY_ABI_VERSION;
   return &table;
 }

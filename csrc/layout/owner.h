@@ -25,6 +25,8 @@ struct OwnerConfig {
   void* (*driver_symbol)(const char* symbol) = nullptr;
   // Code images; null: there are none.
   size_t (*images)(foundry_image* out, size_t capacity) = nullptr;
+  // Device code; null: there is none.
+  size_t (*device_code)(uint32_t which, const void** data) = nullptr;
   // Null: the journal and the diagnoses below.
   size_t (*events)(uint64_t first, foundry_event* out, size_t capacity) = nullptr;
   size_t (*diagnoses)(char* out, size_t capacity) = nullptr;

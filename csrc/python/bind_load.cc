@@ -66,6 +66,7 @@ std::vector<ImageSummary> images(const ArchiveData& archive) {
   const graph::GraphView view = archive.graphs();
   std::vector<ImageSummary> list;
   for (const archive::ImageRecord& record : view.images) {
+    if (record.bytes == 0) continue;  // not stored
     list.push_back({archive::hex(record.hash), image_format_name(record.format), std::string(view.text(record.source)),
                     record.bytes});
   }

@@ -4,6 +4,7 @@
 #include "csrc/archive/inventory.h"
 #include "csrc/archive/publish.h"
 #include "csrc/python/bind.h"
+#include "csrc/session/memory_scanner.h"
 #include "csrc/session/saver.h"
 
 namespace foundry::python {
@@ -49,6 +50,35 @@ class Staging {
  private:
   std::optional<archive::Publication> publication_;
   std::optional<std::string> manifest_;
+};
+
+// A MemoryScanner with the context that it works in.
+struct Scanner {
+  session::Process& process;
+  CUcontext context;
+  std::unique_ptr<session::MemoryScanner> scanner;
+
+  static Result<std::unique_ptr<Scanner>> create(int device, bool host) {
+    FOUNDRY_ASSIGN(session::Process * process, session::Process::get());
+    FOUNDRY_ASSIGN(CUcontext context, process->context(device));
+    driver::ScopedContext scope(process->driver(), context);
+    FOUNDRY_TRY(scope.status());
+    const session::DeviceCode code = host ? session::DeviceCode{} : session::DeviceCode::of(process->abi());
+    FOUNDRY_ASSIGN(auto scanner, session::MemoryScanner::create(process->driver(), code));
+    return std::unique_ptr<Scanner>(new Scanner{*process, context, std::move(scanner)});
+  }
+  ~Scanner() {
+    const driver::ScopedContext scope(process.driver(), context);
+    scanner.reset();
+  }
+  template <class Call>
+  auto call(Call&& call) {
+    return unlocked([&]() -> decltype(call()) {
+      driver::ScopedContext scope(process.driver(), context);
+      FOUNDRY_TRY(scope.status());
+      return call();
+    });
+  }
 };
 
 std::function<bool(const TensorInfo&)> has_flag(uint32_t flag) {
@@ -216,6 +246,37 @@ void bind_save(py::module_& module) {
             return unlocked([&] { return saver.write(publication, rank, strict); });
           },
           py::arg("staging"), py::arg("rank"), py::arg("strict"));
+
+  py::class_<Scanner>(module, "MemoryScanner")
+      .def(py::init([](int device, bool host) { return unlocked([&] { return Scanner::create(device, host); }); }),
+           py::arg("device"), py::arg("host") = false)
+      .def_property_readonly("on_device", [](const Scanner& scanner) { return scanner.scanner->on_device(); })
+      .def_property_readonly("note", [](const Scanner& scanner) { return scanner.scanner->note(); })
+      .def(
+          "summaries",
+          [](Scanner& scanner, uint64_t address, uint64_t nbytes) {
+            std::vector<std::tuple<uint64_t, uint64_t, bool, uint32_t>> found;
+            for (const device::BlockSummary& block :
+                 scanner.call([&] { return scanner.scanner->summaries(address, nbytes); })) {
+              found.emplace_back(block.fingerprint[0], block.fingerprint[1], block.is_zero != 0, block.bytes);
+            }
+            return found;
+          },
+          py::arg("address"), py::arg("nbytes"))
+      .def(
+          "pointers",
+          [](Scanner& scanner, uint64_t address, uint64_t nbytes,
+             const std::vector<std::pair<uint64_t, uint64_t>>& windows) {
+            std::vector<device::AddressRange> ranges;
+            for (const auto& [begin, end] : windows) ranges.push_back({begin, end});
+            std::vector<std::pair<uint64_t, uint64_t>> found;
+            for (const device::PointerHit& hit :
+                 scanner.call([&] { return scanner.scanner->pointers(address, nbytes, ranges); })) {
+              found.emplace_back(hit.address, hit.value);
+            }
+            return found;
+          },
+          py::arg("address"), py::arg("nbytes"), py::arg("windows"));
 
   module.attr("POISON_PATTERNS") = session::Poison::kPatterns;
   module.def(

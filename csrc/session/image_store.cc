@@ -11,6 +11,7 @@
 #include "csrc/archive/images.h"
 #include "csrc/archive/ptx_variables.h"
 #include "csrc/base/text.h"
+#include "csrc/graph/restore.h"
 
 namespace foundry::session {
 namespace {
@@ -145,14 +146,25 @@ Status keep_global(const driver::Driver& driver, const std::vector<foundry_zone_
   return success();
 }
 
+std::vector<uint32_t> published(const graph::GraphTables& tables) {
+  std::vector<uint32_t> graphs;
+  for (uint32_t index = 0; index < tables.graphs.size(); ++index) {
+    if ((tables.graphs[index].flags & (archive::kGraphIsChild | archive::kGraphLeftOut)) == 0) graphs.push_back(index);
+  }
+  return graphs;
+}
+
 }  // namespace
 
 Result<ImageStoreReport> store_images(int directory, const Process& process, uint32_t capability,
                                       const std::vector<uint64_t>& image_ids, graph::GraphTables& tables) {
   ImageStoreReport report;
   const std::vector<foundry_image> images = process.images();
-  for (size_t index = 0; index < image_ids.size(); ++index) {
+  const std::vector<uint32_t> used = graph::images_of(tables.view(), published(tables));
+  for (uint32_t index = 0; index < image_ids.size(); ++index) {
     FOUNDRY_ASSIGN(const foundry_image* image, find(images, image_ids[index]));
+    tables.images[index].format = image->format;
+    if (std::find(used.begin(), used.end(), index) == used.end()) continue;
     std::span<const std::byte> bytes = bytes_of(*image);
     archive::SlimImage slim;
     if (image->format == FOUNDRY_IMAGE_FATBIN) {
@@ -164,7 +176,6 @@ Result<ImageStoreReport> store_images(int directory, const Process& process, uin
     archive::ImageRecord& record = tables.images[index];
     record.hash = stored.hash;
     record.bytes = stored.bytes;
-    record.format = image->format;
     record.source = tables.graphs_strings.add(image->source != nullptr ? image->source : "");
     report.images += 1;
     if (!stored.existed) report.bytes += stored.bytes;

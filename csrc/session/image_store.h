@@ -18,8 +18,8 @@ struct ImageStoreReport {
   std::vector<std::string> notes;
 };
 
-// Completes tables.images (hash, bytes, format) of a snapshot by writing images/<hash> below `directory`. `capability`
-// is 10 * major + minor of the device.
+// Completes tables.images (hash, bytes, format) of a snapshot by writing images/<hash> below `directory`, those that
+// only graphs use that were left out excepted. `capability` is 10 * major + minor of the device.
 Result<ImageStoreReport> store_images(int directory, const Process& process, uint32_t capability,
                                       const std::vector<uint64_t>& image_ids, graph::GraphTables& tables);
 

@@ -202,6 +202,9 @@ Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tu
   options.held = graph::graphs_with_copies(view, options.order);
   const auto provider = [archive = archive_](uint32_t index) -> Result<graph::ImageBytes> {
     const archive::ImageRecord& record = archive->graphs_file().section<Section::images>()[index];
+    if (record.bytes == 0) {
+      return Error{ErrorKind::corrupt, 0, format("code image %u is needed, but the archive does not hold it", index)};
+    }
     FOUNDRY_ASSIGN(archive::PrivateMemory read, archive::read_image(archive->directory(), record.hash, record.bytes));
     auto bytes = std::make_shared<archive::PrivateMemory>(std::move(read));
     // One byte more than the image: PTX is text that ends with a zero, which read_image guarantees.

@@ -29,6 +29,33 @@ Status put_column(archive::FileWriter& file, const Column& column) {
   }
 }
 
+// Blocks of zeros stay on the device. Equal ones do not: they are compared byte by byte.
+Status add_content(archive::ContentWriter& content, DeviceMemory& device, MemoryScanner& scanner, uint64_t address,
+                   uint64_t bytes) {
+  const auto read = [&](uint64_t from, uint64_t count) {
+    return device.read(from, count,
+                       [&](uint64_t at, std::span<const std::byte> piece) { return content.add(at, piece); });
+  };
+  constexpr uint64_t kBlock = archive::kContentBlockBytes;
+  static_assert(kBlock == device::kBlockBytes);
+  if (!scanner.on_device() || bytes < MemoryScanner::kLeastBytes) return read(address, bytes);
+  // Content is stored in blocks at multiples of their size.
+  const uint64_t first = std::min((kBlock - address % kBlock) % kBlock, bytes);
+  FOUNDRY_TRY(read(address, first));
+  FOUNDRY_ASSIGN(const std::vector<device::BlockSummary> blocks, scanner.summaries(address + first, bytes - first));
+  uint64_t from = address + first;  // what is to be read begins here
+  uint64_t at = from;
+  for (const device::BlockSummary& block : blocks) {
+    if (block.is_zero != 0) {
+      FOUNDRY_TRY(read(from, at - from));
+      content.add_zeros(block.bytes);
+      from = at + block.bytes;
+    }
+    at += block.bytes;
+  }
+  return read(from, at - from);
+}
+
 }  // namespace
 
 Status Saver::write_graphs(int directory, const std::string& name, SaveReport& report) {
@@ -75,13 +102,12 @@ Status Saver::write_memory(int directory, const std::string& name, const MemoryS
   FOUNDRY_TRY(tensors_.write(file));
 
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
+  FOUNDRY_ASSIGN(MemoryScanner * scanner, this->scanner());
   FOUNDRY_ASSIGN(archive::ContentWriter content, archive::ContentWriter::create(file));
   for (const uint32_t index : reached) {
     const foundry_range& range = memory.map.ranges()[index];
     if (!memory.map.is_materialized(index) || !memory.has_content(range)) continue;
-    FOUNDRY_TRY(device.read(range.address, range.bytes, [&](uint64_t address, std::span<const std::byte> piece) {
-      return content.add(address, piece);
-    }));
+    FOUNDRY_TRY(add_content(content, device, *scanner, range.address, range.bytes));
   }
   FOUNDRY_ASSIGN(const archive::ContentStatistics statistics, content.finish());
   report.content_bytes = statistics.bytes_seen;

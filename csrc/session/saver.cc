@@ -54,7 +54,10 @@ Saver::Saver(Process& process, int device, CUcontext context)
       snapshotter_(process.driver(), images_),
       origins_(process) {}
 
-Saver::~Saver() = default;
+Saver::~Saver() {
+  const driver::ScopedContext scope(process_.driver(), context_);
+  scanner_.reset();
+}
 
 Result<std::unique_ptr<Saver>> Saver::create(int device) {
   FOUNDRY_ASSIGN(Process * process, Process::get());
@@ -269,9 +272,18 @@ void Saver::judge_outputs(const MemoryState& memory, SaveReport& report) {
   }
 }
 
+Result<MemoryScanner*> Saver::scanner() {
+  if (!scanner_) {
+    FOUNDRY_ASSIGN(scanner_, MemoryScanner::create(process_.driver(), DeviceCode::of(process_.abi())));
+    if (!scanner_->note().empty()) found_->report.warnings.push_back(scanner_->note());
+  }
+  return scanner_.get();
+}
+
 Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const graph::AuditResult& audit,
                                              SaveReport& report) {
   const graph::GraphTables& tables = snapshotter_.tables();
+  FOUNDRY_ASSIGN(MemoryScanner * scanner, this->scanner());
   std::set<uint32_t> roots;
   const auto left_out = [&](uint32_t graph) { return (tables.graphs[graph].flags & archive::kGraphLeftOut) != 0; };
   for (const graph::Root& root : audit.roots) {
@@ -304,16 +316,18 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
   std::vector<uint32_t> with_content;
   std::copy_if(roots.begin(), roots.end(), std::back_inserter(with_content),
                [&](uint32_t range) { return memory.has_content(memory.map.ranges()[range]); });
-  const graph::ReadMemory read = [&](uint64_t address, std::span<std::byte> into) -> Status {
-    const uint32_t range = memory.map.range_of(address);
-    if (range == archive::kNone || !memory.has_content(memory.map.ranges()[range])) {
-      std::fill(into.begin(), into.end(), std::byte{0});
-      return success();
-    }
-    FOUNDRY_CU(process_.driver(), cuMemcpyDtoH, into.data(), address, into.size());
+  std::vector<device::AddressRange> windows;
+  for (const foundry_zone_info& zone : memory.map.zones()) {
+    windows.push_back({zone.base, zone.base + zone.size + 1});  // with the address just behind it
+  }
+  const graph::ScanMemory scan = [&](uint64_t begin, uint64_t end, const graph::FoundWord& found) -> Status {
+    const uint32_t range = memory.map.range_of(begin);
+    if (range == archive::kNone || !memory.has_content(memory.map.ranges()[range])) return success();
+    FOUNDRY_ASSIGN(const std::vector<device::PointerHit> hits, scanner->pointers(begin, end - begin, windows));
+    for (const device::PointerHit& hit : hits) found(hit.address, hit.value);
     return success();
   };
-  FOUNDRY_ASSIGN(const graph::ReachResult reach, graph::reach(memory.map, with_content, read));
+  FOUNDRY_ASSIGN(const graph::ReachResult reach, graph::reach(memory.map, with_content, scan));
   roots.insert(reach.ranges.begin(), reach.ranges.end());
   for (const graph::StoredPointer& pointer : reach.rebuilt) {
     if (pointer.anchor != archive::kNone) continue;
@@ -335,6 +349,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
 
   const MemoryState& memory = found_->memory;
   for (const auto& [graph, findings] : std::exchange(found_->doubts, {})) leave_out(graph, findings, *found_);
+  FOUNDRY_TRY(scanner());
   SaveReport report = found_->report;
   Stopwatch watch;
   graph::GraphTables& tables = snapshotter_.tables();
@@ -362,6 +377,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   report.milliseconds["write journal"] = watch.lap();
   report.bytes_by_file["images"] = report.image_bytes;
   report.graphs = summarize(tables.view());
+  scanner_.reset();
   return report;
 }
 

@@ -18,6 +18,7 @@
 #include "csrc/session/allocation_origins.h"
 #include "csrc/session/memory_keeper.h"
 #include "csrc/session/memory_plan.h"
+#include "csrc/session/memory_scanner.h"
 #include "csrc/session/poison.h"
 #include "csrc/session/process.h"
 #include "csrc/session/tensors.h"
@@ -130,6 +131,8 @@ class Saver {
   void leave_out(uint32_t graph, const std::vector<size_t>& findings, Examination& found);
   Result<std::vector<TensorInfo>> outputs_of(uint32_t graph) const;
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
+  // Made when it is needed first.
+  Result<MemoryScanner*> scanner();
   Status write_graphs(int directory, const std::string& name, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,
                       const std::vector<uint32_t>& reached, SaveReport& report);
@@ -148,6 +151,7 @@ class Saver {
   std::vector<FrameworkBlock> blocks_;
   double snapshot_ms_ = 0;
   std::unique_ptr<Examination> found_;
+  std::unique_ptr<MemoryScanner> scanner_;
   std::vector<MemoryPart> inputs_, lost_inputs_;
   std::unique_ptr<MemoryKeeper> kept_inputs_, kept_state_;
   std::unique_ptr<Poison> poison_;

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -175,6 +178,20 @@ def test_code_loaded_in_the_middle_of_a_capture(place: Place) -> None:
     assert len(list((place.archive / "images").iterdir())) == 2  # ... and is stored once
     done = place.run("load", kinds=(engines.ModuleInCapture,))
     assert done.report["outcome"] == "restored" and done.report["restored"] == GRAPHS, done.results["text"]
+    assert done.results["outputs"] == save.results["outputs"]
+
+
+def test_code_that_only_a_graph_uses_that_is_left_out(place: Place) -> None:
+    """It is not stored: the archive has the two images that the other graphs use."""
+    save = place.run("save", kinds=(engines.PinnedMemoryInOwnCode,))
+    left_out(save, "decode/8")
+    assert save.report["images"] == 2
+    inspected = subprocess.run(
+        [sys.executable, "-m", "foundry", "inspect", "--json", str(place.archive)], capture_output=True, check=True
+    )
+    assert len(json.loads(inspected.stdout)["images"]) == 2
+    done = place.run("load", kinds=(engines.PinnedMemoryInOwnCode,))
+    assert done.report["restored"] == [name for name in GRAPHS if name != "decode/8"], done.results["text"]
     assert done.results["outputs"] == save.results["outputs"]
 
 

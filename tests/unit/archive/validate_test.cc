@@ -74,6 +74,15 @@ TEST(Validate, AGoldenBlockMayRunOnIntoTheNextInput) {
   EXPECT_THAT(check(golden, FileKind::golden).error().text, HasSubstr("it belongs to no input"));
 }
 
+// Only graphs that were left out use it.
+TEST(Validate, AnImageMayBeMissing) {
+  GraphsContent graphs;
+  graphs.images[1].bytes = 0;
+  EXPECT_THAT(check(graphs, FileKind::graphs).error().text, HasSubstr("the image's size is impossible"));
+  graphs.images[1].hash = {};
+  EXPECT_TRUE(check(graphs, FileKind::graphs).ok());
+}
+
 // clang-format off: one kind of damage a line
 TEST(Validate, EveryWrongFieldOfAGraphsFile) {
   using G = GraphsContent;

@@ -2,14 +2,15 @@
 #include <cstring>
 #include <map>
 
+#include "csrc/archive/extents.h"
 #include "csrc/archive/records.h"
-#include "csrc/graph/extents.h"
 #include "csrc/graph/reach.h"
 #include "tests/unit/graph/memory_fixture.h"
 
 namespace foundry::graph::testing {
 namespace {
 
+using archive::Extent;
 using archive::kNone;
 
 TEST(MemoryMap, FindsZonesRangesAndEndPointers) {

@@ -32,7 +32,8 @@ def test_both_sides_tell_the_core_where_it_lies(world: World) -> None:
 
 def test_a_tensor_is_the_frameworks_business(world: World) -> None:
     def register(engine: Engine) -> None:
-        tensor = engine.framework.tensor(bytes(24))  # outside phases
+        tensor = engine.framework.tensor(bytes(24))
+        engine.framework.on_host.append(tensor)
         engine.session.register_host("staging", tensor)
         assert fake_core.process.host == {"staging": (tensor.address, 24)}
 
