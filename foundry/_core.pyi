@@ -176,6 +176,24 @@ class Staging:
 
     def discard(self) -> None: ...
 
+class MemoryScanner:
+    """Looks at device memory as SAVE does: on the device where the preloaded hook has code for it, else on the host."""
+
+    def __init__(self, device: int, host: bool = False) -> None:
+        """host: on the host in any case."""
+
+    @property
+    def on_device(self) -> bool: ...
+    @property
+    def note(self) -> str:
+        """Why not, if that is no matter of the device's kind."""
+
+    def summaries(self, address: int, nbytes: int) -> list[tuple[int, int, bool, int]]:
+        """(fingerprint, fingerprint, zeros only, bytes) of each started 64 KiB; the address is a multiple of 16."""
+
+    def pointers(self, address: int, nbytes: int, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """(address, value) of the aligned words that point into a window (begin, end), by ascending address."""
+
 class Saver:
     """Collects graphs and tensors of one rank and writes them."""
 
