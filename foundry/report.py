@@ -56,6 +56,7 @@ class Report:
     fell_back: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, list[str]] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)
+    sharing: list[list[str]] = field(default_factory=list)  # SAVE: graphs whose outputs share memory with each other
     golden: list[str] = field(default_factory=list)  # SAVE: graphs with a golden run
     verdicts: list[Verdict] = field(default_factory=list)  # LOAD with verify
     unused: list[str] = field(default_factory=list)
@@ -110,6 +111,9 @@ class Report:
             alike = {why: [name for name, reason in self.fell_back.items() if reason == why] for why in reasons}
             lines += [f"captured natively: {some(names)}: {reason}" for reason, names in alike.items()]
         lines += [f"left out of the archive: {name}: {' '.join(why)}" for name, why in self.left_out.items()]
+        lines += [
+            f"outputs in the same memory, each replay overwrites the others': {some(names)}" for names in self.sharing
+        ]
         lines += [f"golden run of {v.graph}: {v.verdict}{v.detail and f': {v.detail}'}" for v in self.verdicts]
         if self.extra_anchors:
             lines.append(f"registered here but not on SAVE: {some(self.extra_anchors)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, archive_json, host, outputs
+from foundry import _core, archive_json, host, outputs, overlaps
 from foundry.errors import invalid, unsupported, wrong_state
 from foundry.graphs import Graph
 from foundry.phases import PhaseStack
@@ -59,7 +59,7 @@ class SaveBackend:
         self._keep_going = keep_going
         self._phases = PhaseStack(runtime)
         self._slots: dict[str, tuple[int, str]] = {}
-        self._recorded: list[tuple[int, outputs.Encoded, list[_core.Tensor]]] = []
+        self._recorded: list[tuple[str, int, outputs.Encoded, list[_core.Tensor]]] = []
         self._native: dict[int, NativeGraph] = {}
         self._names: set[str] = set()
         self._over = False
@@ -211,7 +211,7 @@ class SaveBackend:
         index = self._saver.add_graph(native.raw(), name)
         if use is not None:
             self._saver.set_generator(index, use.increment, use.seed, use.offset)
-        self._recorded.append((index, encoded, tensors))
+        self._recorded.append((name, index, encoded, tensors))
         self._native[index] = native
 
     @contextmanager
@@ -246,9 +246,10 @@ class SaveBackend:
                 self._saver.add_tensor(self._describe(anchor))
             for name, tensor in self._exports:
                 self._saver.add_tensor(_as(self._runtime.describe(tensor), name=name, export=True))
-            for index, encoded, tensors in self._recorded:
+            for _, index, encoded, tensors in self._recorded:
                 numbers = [self._saver.add_tensor(tensor) for tensor in tensors]
                 self._saver.set_outputs(index, encoded.dumps(numbers), numbers)
+            report.sharing = self._sharing()
             self._name_events()
             self._saver.set_blocks(self._runtime.blocks())
         replays = Replays(self._saver, self._runtime)
@@ -278,6 +279,17 @@ class SaveBackend:
             staging.discard()
             raise
         report.outcome = "saved"
+
+    def _sharing(self) -> list[list[str]]:
+        """Graphs whose outputs overlap. Registered and exported tensors are shared on purpose."""
+        meant = {self._runtime.describe(anchor.tensor).storage_address for anchor in self._anchors}
+        meant |= {self._runtime.describe(tensor).storage_address for _, tensor in self._exports}
+        return overlaps.groups(
+            (name, tensor.address, tensor.nbytes)
+            for name, _, _, tensors in self._recorded
+            for tensor in tensors
+            if tensor.storage_address not in meant
+        )
 
     def _name_events(self) -> None:
         for name, event in self._events:
