@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Sequence
 
 from foundry.tracing import Event
@@ -133,11 +134,9 @@ def page(title: str, events: Sequence[Event]) -> str:
         ]
         for event in sorted(events, key=lambda event: (event.begin, -event.end))
     ]
-    return (
-        _PAGE.replace("@TITLE@", html.escape(title))
-        .replace("@THREADS@", _script(threads))
-        .replace("@EVENTS@", _script(rows))
-    )
+    values = {"TITLE": html.escape(title), "THREADS": _script(threads), "EVENTS": _script(rows)}
+    # In one pass: a name may read like a place to fill in.
+    return re.sub("@(TITLE|THREADS|EVENTS)@", lambda place: values[place[1]], _PAGE)
 
 
 def _script(value: object) -> str:

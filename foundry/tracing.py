@@ -168,5 +168,5 @@ def read(path: str | os.PathLike[str]) -> list[Event]:
             for entry in entries
             if entry["ph"] == "X"
         ]
-    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as problem:
         raise ValueError(f"{path} is no trace of Foundry: {problem!r}") from problem

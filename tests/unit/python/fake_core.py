@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 import types
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,27 @@ def install() -> types.ModuleType:
     foundry.__dict__["_core"] = module
     foundry.__dict__.pop("FoundryError", None)
     return module
+
+
+# ---- what was recorded
+
+traced: list[tuple[str, str, int, int, int, int, int]] | None = None
+
+
+def trace_enable(enabled: bool) -> None:
+    global traced
+    traced = [] if enabled else None
+
+
+def trace_name_thread(name: str) -> None:
+    pass
+
+
+def trace_take() -> tuple[list[str], list[tuple[str, str, int, int, int, int, int]], int]:
+    taken = list(traced or [])
+    if traced is not None:
+        traced.clear()
+    return ["graphs 0"], taken, 0
 
 
 # ---- SAVE
@@ -443,6 +465,9 @@ class Loader:
         assert not self.closed
         process.waited.add(graph)
         name = self.archive.graphs[graph].name
+        if traced is not None:
+            now = time.monotonic_ns()
+            traced.append(("instantiate", name, 0, now, now + 1000, 0, self.archive.graphs[graph].nodes))
         if name in process.broken:
             raise fail("driver", f"graph {name} cannot be instantiated: CUDA_ERROR_INVALID_VALUE")
 
