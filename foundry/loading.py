@@ -314,8 +314,7 @@ class LoadBackend:
         for move, (_, hidden) in zip(leaving, found, strict=True):
             if hidden:
                 result.differences.append(vacating.hidden_users(move, hidden))
-        described = [(name, here.dtype, here.address, here.nbytes) for name, here in live.items()]
-        memory = vacating.tables(described, self._runtime.blocks())
+        memory = vacating.tables(live, self._runtime.blocks())
         result.differences += vacating.stored_addresses(leaving, memory, _core.read_memory)
         return {move.landed: tensors for move, (tensors, _) in zip(leaving, found, strict=True)}
 

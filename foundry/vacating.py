@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from foundry.anchors import Move
 
-# Tables of addresses are arrays of such integers; other memory is looked through where it is small.
-_ADDRESS_TYPES = ("int64", "uint64")
-_LARGEST_TABLE = 16 << 20
+if TYPE_CHECKING:
+    from foundry._core import Tensor
+
+# Tables of addresses are arrays of 64-bit integers, or parts of plain bytes. Small memory that nobody registered may be
+# anything. Pairs of 32-bit integers can look like an address and are none.
+_LARGEST = {"int64": 16 << 20, "uint64": 16 << 20, "int8": 1 << 20, "uint8": 1 << 20}
 _LARGEST_BLOCK = 1 << 20
 
 
@@ -29,19 +33,18 @@ def vacated(moves: Sequence[Move]) -> list[Move]:
     return found
 
 
-def tables(
-    tensors: Iterable[tuple[str, str, int, int]], blocks: Iterable[tuple[int, int, bool]]
-) -> list[tuple[int, int, str]]:
-    """(address, bytes, name) of memory that may hold addresses. `tensors` are (name, dtype, address, bytes)."""
+def tables(registered: Mapping[str, Tensor], blocks: Iterable[tuple[int, int, bool]]) -> list[tuple[int, int, str]]:
+    """(address, bytes, name) of memory that may hold addresses."""
     found = [
-        (address, nbytes, f"tensor {name!r}")
-        for name, dtype, address, nbytes in tensors
-        if dtype in _ADDRESS_TYPES and nbytes <= _LARGEST_TABLE
+        (tensor.address, tensor.nbytes, f"tensor {name!r}")
+        for name, tensor in registered.items()
+        if tensor.nbytes <= _LARGEST.get(tensor.dtype, 0)
     ]
+    known = {tensor.storage_address for tensor in registered.values()}
     found += [
         (address, nbytes, f"a tensor at {address:#x}")
         for address, nbytes, active in blocks
-        if active and nbytes <= _LARGEST_BLOCK
+        if active and nbytes <= _LARGEST_BLOCK and address not in known
     ]
     return found
 

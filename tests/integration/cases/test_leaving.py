@@ -32,7 +32,7 @@ def run(place: Place, what: str, save: bool = False, archive: Path | None = None
         text=True,
         timeout=120,
         check=False,
-        env=place.environment(save, **env),
+        env=place.environment(save, PYTHONWARNINGS="ignore", **env),  # of forks of processes with threads
     )
     assert done.stderr == "", done.stderr
     return done.returncode, json.loads(results.read_text())

@@ -121,11 +121,17 @@ def test_stored_addresses() -> None:
 
 
 def test_tables() -> None:
-    tensors = [
-        ("a", "int64", 1, 64),
-        ("b", "float16", 2, 64),
-        ("c", "uint64", 3, 17 << 20),
-        ("d", "uint64", 4, 16 << 20),
-    ]
-    blocks = [(5, 512, True), (6, 512, False), (7, 2 << 20, True)]
-    assert [address for address, _, _ in vacating.tables(tensors, blocks)] == [1, 4, 5]
+    def tensor(address: int, dtype: str, nbytes: int) -> fake_core.Tensor:
+        return fake_core.Tensor("", dtype, 1, address + 1, [nbytes], [1], address, nbytes + 1)
+
+    tensors = {
+        "a": tensor(10, "int64", 64),
+        "b": tensor(20, "float16", 64),
+        "c": tensor(30, "uint64", 17 << 20),
+        "d": tensor(40, "uint64", 16 << 20),
+        "e": tensor(50, "uint8", 2 << 20),
+        "f": tensor(60, "uint8", 1 << 20),
+        "g": tensor(70, "int32", 64),
+    }
+    blocks = [(80, 512, True), (90, 512, False), (100, 2 << 20, True), (20, 64, True), (10, 128, True)]
+    assert [address for address, _, _ in vacating.tables(tensors, blocks)] == [11, 41, 61, 80]
