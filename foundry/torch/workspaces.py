@@ -26,7 +26,7 @@ class Workspaces:
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()
         self._private: weakref.WeakSet[Any] = weakref.WeakSet()
         self._capture = threading.local()
-        self._searched = False
+        self._searched = not torch.cuda.is_initialized()  # without CUDA there are no graphs yet
         self._watch()
 
     def _watch(self) -> None:

@@ -64,7 +64,10 @@ class Engine:
             self.x.copy_(torch.linspace(0, n, ROWS * WIDTH, device="cuda").view(ROWS, WIDTH))
             self.graphs[f"decode/{n}"].replay()
             out = self.outputs[f"decode/{n}"]
-            found[f"decode/{n}"] = [out.float().sum().item(), bool(torch.allclose(out, self.forward(n), rtol=1e-2))]
+            found[f"decode/{n}"] = [
+                out.float().sum().item(),
+                bool(torch.allclose(out, self.forward(n), rtol=1e-2, atol=0.5)),
+            ]
         torch.manual_seed(7)
         draws = []
         for _ in range(2):

@@ -81,10 +81,12 @@ class FakeTorch(types.ModuleType):
             graph.capture_end()
 
         self.drawn = 0
+        self.initialized = True
         self.generator = Generator()
         self.cuda = types.ModuleType("torch.cuda")
         self.cuda.__dict__.update(
             CUDAGraph=BaseGraph,
+            is_initialized=lambda: self.initialized,
             Stream=lambda device: f"stream of {device}",
             graph=graph,
             graph_pool_handle=lambda: (0, 1),

@@ -107,6 +107,20 @@ def test_foreign_capture_during_a_private_one(torch: FakeTorch, workspaces: Any)
     assert cleared(torch) == 1, "that at the end would take the other thread's"
 
 
+def test_nothing_is_searched_where_cuda_was_not_used(
+    torch: FakeTorch, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foundry.torch.workspaces import Workspaces
+
+    torch.initialized = False
+    workspaces = Workspaces()
+    torch.initialized = True
+    monkeypatch.setattr(gc, "get_objects", None)
+    assert workspaces.clear()
+    graph = capture(torch)
+    assert not workspaces.clear(), graph
+
+
 def test_frozen_objects_cannot_be_searched(torch: FakeTorch, workspaces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
     assert not workspaces.clear()
