@@ -9,7 +9,7 @@ from typing import Any
 import fake_core
 import pytest
 from fake_framework import Framework
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_world import World
 
@@ -17,6 +17,10 @@ import foundry
 from foundry import archive_json
 from foundry.archive_json import Manifest
 from foundry.fingerprint import Fingerprint
+
+# Machines may be busy.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 
 VALUES = {"text": "ü\n", "count": 1 << 60, "share": 0.1, "yes": True, "no": False, "": ""}
 
@@ -118,6 +122,7 @@ def test_a_note_that_no_archive_can_have(world: World, value: Any) -> None:
     assert not world.archive.exists()
 
 
+@UNHURRIED
 @given(
     st.dictionaries(
         st.text(max_size=8),

@@ -11,11 +11,14 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foundry.engines.common import tensors
 from foundry.engines.common.tensors import Walker
+
+# Machines may be busy.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class T:
@@ -231,6 +234,7 @@ def count(tree: Any) -> int:
     return int(tree == "tensor") if not isinstance(tree, tuple) else sum(count(item) for item in tree[1])
 
 
+@UNHURRIED
 @given(trees)
 def test_all_are_found_under_distinct_names_the_same_in_every_process(tree: Any) -> None:
     first, second = walk(build(tree)), walk(build(tree))
@@ -238,6 +242,7 @@ def test_all_are_found_under_distinct_names_the_same_in_every_process(tree: Any)
     assert len({name for name, _ in first}) == len(first) == count(tree)
 
 
+@UNHURRIED
 @given(trees)
 def test_a_name_leads_to_its_tensor(tree: Any) -> None:
     root = build(tree)

@@ -15,11 +15,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from vllm_world import World
 
 from foundry.engines.vllm import keys, support
+
+# Machines may be busy.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 
 # ---- keys
 
@@ -50,6 +54,7 @@ batches = st.builds(
 graphs = st.tuples(st.sampled_from(list(Mode)), batches, st.none() | st.integers(0, 99))
 
 
+@UNHURRIED
 @given(graphs, graphs)
 def test_what_vllm_tells_apart_has_names_of_its_own(one: Any, other: Any) -> None:
     assert (keys.name(*one) == keys.name(*other)) == (one == other)
