@@ -7,20 +7,20 @@ Skipped where vLLM is not installed. FOUNDRY_TEST_FOLDER keeps the logs.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from engine_runs import Engines, damage  # noqa: E402
+
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 
+PROCESS = "foundry.recipes.engines.vllm_process"
 # Engines at a time: each takes some 12 GiB of the GPU.
 TOGETHER = int(os.environ.get("FOUNDRY_TEST_ENGINES", "8"))
 TIMEOUT_S = 400
@@ -49,69 +49,13 @@ OTHERS: dict[str, tuple[list[str], str]] = {
 DAMAGES = ("truncated", "flipped")
 
 
-class Engines:
-    """Runs of engines by name, each once, started when they can be and waited for when they are asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._slots = threading.Semaphore(TOGETHER)
-        self._threads: dict[str, threading.Thread] = {}
-        self._codes: dict[str, int] = {}
-
-    def start(
-        self,
-        name: str,
-        mode: str,
-        arguments: list[str],
-        archive: str = "",
-        after: str = "",
-        env: dict[str, str] | None = None,
-    ) -> None:
-        """Begins a run; `after`: when that one has ended."""
-        if name not in self._threads:
-            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after, env or {}))
-            self._threads[name] = thread
-            thread.start()
-
-    def _run(self, name: str, mode: str, arguments: list[str], archive: str, after: str, env: dict[str, str]) -> None:
-        if after:
-            self._threads[after].join()
-        program = [sys.executable, "-m", "foundry.recipes.engines.vllm_process"]
-        program += ["--json", str(self.folder / f"{name}.json"), *COMMON, *arguments]
-        if mode != "native":
-            program = [sys.executable, "-m", "foundry", "run", f"--{mode}", "--archive", archive, "--", *program]
-        with self._slots, (self.folder / f"{name}.log").open("w") as log:
-            self._codes[name] = subprocess.run(
-                program, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False, env={**os.environ, **env}
-            ).returncode
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        """The results of a run; fails with the end of its log."""
-        self._threads[name].join()
-        path = self.folder / f"{name}.json"
-        if self._codes.get(name) != 0 or not path.exists():
-            log = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-            pytest.fail(f"{name} ended with code {self._codes.get(name)}:\n" + "\n".join(log[-40:]))
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-
-    def archive(self, configuration: str) -> str:
-        """Where a configuration is saved."""
-        return str(self.folder / f"{configuration}.fdry")
-
-    def join(self) -> None:
-        """Until every run has ended."""
-        for thread in list(self._threads.values()):
-            thread.join()
-
-
 @pytest.fixture(scope="module")
 def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     """Everything that the collected cases need, already started."""
     kept = os.environ.get("FOUNDRY_TEST_FOLDER")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("vllm")
     folder.mkdir(parents=True, exist_ok=True)
-    found = Engines(folder)
+    found = Engines(folder, PROCESS, COMMON, TOGETHER, TIMEOUT_S)
     calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {call["configuration"]: None for call in calls if "configuration" in call}
     others = {call["other"]: None for call in calls if "other" in call}
@@ -142,19 +86,6 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found.start(f"{name}.load", "load", base, damaged)
     yield found
     found.join()
-
-
-def damage(archive: str, copy: str, how: str) -> None:
-    """A copy of an archive with one fault in the largest file of graphs."""
-    shutil.copytree(archive, copy)
-    largest = max((path for path in Path(copy, "rank_0").iterdir() if path.is_file()), key=lambda p: p.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    if how == "truncated":
-        del content[len(content) // 2 :]
-    else:
-        content[len(content) // 2] ^= 1
-    largest.chmod(0o644)
-    largest.write_bytes(content)
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
