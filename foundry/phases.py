@@ -28,6 +28,7 @@ class PhaseStack:
         self._entries: list[_Entry] = []
         self._suspended = 0
         self._current: int | None = None
+        self._paused: int | None = None
 
     @property
     def current(self) -> int | None:
@@ -73,7 +74,17 @@ class PhaseStack:
             self._settle()
 
     def _settle(self) -> None:
-        wanted = None if self._suspended or not self._entries else self._entries[-1].slot
+        wanted = self._entries[-1].slot if self._entries else None
+        if self._suspended:
+            # The stretch goes on afterwards with the memory that it has: ending and beginning one for every capture
+            # would give all of it back and take it again (0.25 s each time in an engine on an H200).
+            if self._current is not None:
+                self._paused, self._current = self._current, None
+                self._runtime.pause_zone(self._paused)
+            return
+        if self._paused is not None:
+            self._current, self._paused = self._paused, None
+            self._runtime.resume_zone(self._current)
         if wanted == self._current:
             return
         if self._current is not None:

@@ -60,6 +60,12 @@ class Runtime(Protocol):
     def begin_zone(self, slot: int) -> None:
         """From now on allocations of all threads come from the zone, until the matching end_zone."""
 
+    def pause_zone(self, slot: int) -> None:
+        """Allocations do not come from the current zone until resume_zone: a capture brings a pool of its own."""
+
+    def resume_zone(self, slot: int) -> None:
+        """The zone that was paused takes allocations again, unused segments of before included."""
+
     def end_zone(self, slot: int) -> None:
         """Ends the routing and gives unused segments of the zone back."""
 

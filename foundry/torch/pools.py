@@ -26,6 +26,7 @@ class ZonePools:
         self._allocators: dict[int, Any] = {}
         self._graphs: dict[int, Any] = {}
         self._active: tuple[int, int, Any] | None = None
+        self._paused = False
 
     def _new_pool(self, slot: int) -> Any:
         allocator = self._allocators.get(slot)
@@ -44,9 +45,26 @@ class ZonePools:
         torch._C._cuda_beginAllocateToPool(device, pool.id)
         self._active = device, slot, pool
 
+    def pause(self, slot: int) -> None:
+        """Ends the routing for a while; the pool keeps its segments."""
+        if self._active is None or self._active[1] != slot or self._paused:
+            raise wrong_state(f"zone {slot} is not current: it cannot pause")
+        torch._C._cuda_endAllocateToPool(self._active[0], self._active[2].id)
+        self._paused = True
+
+    def resume(self, slot: int) -> None:
+        """Goes on with the routing."""
+        if self._active is None or self._active[1] != slot or not self._paused:
+            raise wrong_state(f"zone {slot} is not paused: it cannot go on")
+        device, _, pool = self._active
+        torch._C._cuda_beginAllocateToPool(device, pool.id)
+        # Every beginning counts as a user, and `end` takes one away.
+        torch._C._cuda_releasePool(device, pool.id)
+        self._paused = False
+
     def end(self, slot: int) -> None:
         """Ends the routing and gives wholly free segments back."""
-        if self._active is None or self._active[1] != slot:
+        if self._active is None or self._active[1] != slot or self._paused:
             raise wrong_state(f"zone {slot} is not current: it cannot end")
         device, _, pool = self._active
         self._active = None

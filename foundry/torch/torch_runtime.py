@@ -61,6 +61,14 @@ class TorchRuntime:
         """Allocations of all threads come from the zone."""
         self._pools().begin(self._index(), slot)
 
+    def pause_zone(self, slot: int) -> None:
+        """The zone keeps its pool."""
+        self._pools().pause(slot)
+
+    def resume_zone(self, slot: int) -> None:
+        """With the pool of before."""
+        self._pools().resume(slot)
+
     def end_zone(self, slot: int) -> None:
         """The matching end; free segments go back."""
         self._pools().end(slot)

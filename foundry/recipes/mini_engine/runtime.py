@@ -75,6 +75,18 @@ class MiniRuntime:
         self._device.allocator.begin_pool(pool)
         self._active = slot, pool
 
+    def pause_zone(self, slot: int) -> None:
+        """The pool keeps its segments."""
+        if self._active is None or self._active[0] != slot:
+            raise wrong_state(f"zone {slot} is not current: it cannot pause")
+        self._device.allocator.end_pool(self._active[1])
+
+    def resume_zone(self, slot: int) -> None:
+        """With the pool of before."""
+        if self._active is None or self._active[0] != slot:
+            raise wrong_state(f"zone {slot} is not paused: it cannot go on")
+        self._device.allocator.begin_pool(self._active[1])
+
     def end_zone(self, slot: int) -> None:
         """Ends the routing and gives wholly free segments back."""
         if self._active is None or self._active[0] != slot:

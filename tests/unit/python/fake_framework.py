@@ -177,6 +177,16 @@ class Framework:
         self.zone = slot
         self.log.append(f"begin {core.process.zones[slot].name}")
 
+    def pause_zone(self, slot: int) -> None:
+        assert self.zone == slot
+        self.zone = None
+        self.log.append(f"pause {core.process.zones[slot].name}")
+
+    def resume_zone(self, slot: int) -> None:
+        assert self.zone is None
+        self.zone = slot
+        self.log.append(f"resume {core.process.zones[slot].name}")
+
     def end_zone(self, slot: int) -> None:
         assert self.zone == slot
         self.zone = None

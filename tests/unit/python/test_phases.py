@@ -24,6 +24,16 @@ class Recorder:
         self.current = slot
         self.log.append(f"+{slot}")
 
+    def pause_zone(self, slot: int) -> None:
+        assert self.current == slot
+        self.current = None
+        self.log.append(f"({slot}")
+
+    def resume_zone(self, slot: int) -> None:
+        assert self.current is None
+        self.current = slot
+        self.log.append(f"{slot})")
+
     def end_zone(self, slot: int) -> None:
         assert self.current == slot
         self.current = None
@@ -67,7 +77,16 @@ def test_suspended(stack: PhaseStack, runtime: Recorder) -> None:
             with stack.suspended(), stack.phase(2):
                 assert runtime.current is None
         assert runtime.current == 1
-    assert runtime.log == ["+1", "-1", "+1", "-1"]
+    assert runtime.log == ["+1", "(1", "1)", "-1"]
+
+
+def test_a_phase_that_ends_while_suspended_ends_afterwards(stack: PhaseStack, runtime: Recorder) -> None:
+    with stack.phase(1):
+        with stack.suspended():
+            stack.end_all()
+            assert runtime.current is None
+        assert runtime.current is None
+    assert runtime.log == ["+1", "(1", "1)", "-1"]
 
 
 def test_exceptions_end_phases(stack: PhaseStack, runtime: Recorder) -> None:

@@ -148,3 +148,27 @@ def test_end_of_a_phase(torch: FakeTorch, workspaces: Any, monkeypatch: pytest.M
         pools.begin(0, 3)
         pools.end(3)
         assert torch.log == steps
+
+
+def test_a_paused_phase_keeps_its_pool(torch: FakeTorch, workspaces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from foundry.torch.pools import ZonePools
+
+    class Pool:
+        id = "pool"
+
+    pools = ZonePools(workspaces)
+    monkeypatch.setattr(pools, "_new_pool", lambda slot: Pool())
+    pools.begin(0, 3)
+    torch.log.clear()
+    pools.pause(3)
+    pools.resume(3)
+    # Each beginning makes PyTorch count one more user: without the release the pool's segments would never go.
+    assert torch.log == ["end pool", "begin pool", "release pool"]
+    pools.pause(3)
+    with pytest.raises(RuntimeError, match="cannot end"):
+        pools.end(3)
+    with pytest.raises(RuntimeError, match="cannot pause"):
+        pools.pause(3)
+    pools.resume(3)
+    pools.end(3)
+    assert torch.log[-1] == "release pool"
