@@ -165,9 +165,9 @@ def test_a_paused_phase_keeps_its_pool(torch: FakeTorch, workspaces: Any, monkey
     # Each beginning makes PyTorch count one more user: without the release the pool's segments would never go.
     assert torch.log == ["end pool", "begin pool", "release pool"]
     pools.pause(3)
-    with pytest.raises(RuntimeError, match="cannot end"):
+    with pytest.raises(Exception, match="cannot end"):
         pools.end(3)
-    with pytest.raises(RuntimeError, match="cannot pause"):
+    with pytest.raises(Exception, match="cannot pause"):
         pools.pause(3)
     pools.resume(3)
     pools.end(3)
