@@ -28,5 +28,7 @@ def account(report: Report | None) -> dict[str, Any]:
         "milliseconds": report.milliseconds,
         "warnings": report.warnings,
         "differences": report.differences,
+        "golden": report.golden,
+        "verdicts": {verdict.graph: verdict.verdict for verdict in report.verdicts},
         "text": str(report),
     }

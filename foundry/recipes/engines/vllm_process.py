@@ -196,12 +196,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     seconds["engine_init"] = time.time() - begin
     in_start = {"captures": counts.captures, "dummy_runs": counts.dummy_runs}
 
-    def generate(count: int, tokens: int) -> tuple[list[list[int]], float]:
+    def answer(prompts: list[list[int]], tokens: int) -> tuple[list[list[int]], float]:
         sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
-        asked = [{"prompt_token_ids": prompt} for prompt in random_model.prompts(count)]
+        asked = [{"prompt_token_ids": prompt} for prompt in prompts]
         begin = time.perf_counter()
         outputs = llm.generate(asked, sampling, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs], time.perf_counter() - begin
+
+    def generate(count: int, tokens: int) -> tuple[list[list[int]], float]:
+        return answer(random_model.prompts(count), tokens)
 
     begin = time.time()
     generate(1, 1)
@@ -210,7 +213,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.model is None:
         llm.apply_model(refill)
     batches = [count for count in options.batches if count <= options.max_num_seqs]
-    tokens, milliseconds = {}, {}
+    # One at a time: which prompts an engine process takes into its first steps together depends on when they arrive.
+    tokens = {"alone": [answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]}
+    milliseconds = {}
     for count in batches:
         tokens[str(count)] = generate(count, options.tokens)[0]
         # A second token's worth of time less than the first: prefill cancels out.
