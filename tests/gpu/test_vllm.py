@@ -105,6 +105,7 @@ def test_restored_engine_gives_native_tokens(engines: Engines, configuration: st
         assert loaded["in_start"] == {"captures": 0, "dummy_runs": 0}
         assert native["in_start"]["captures"] >= saved["foundry"]["saved"]
         assert loaded["captures"] == 0
+    assert native["tokens"]["1"] == saved["tokens"]["1"] == loaded["tokens"]["1"]
     assert wrong_tokens(configuration, native["tokens"], saved["tokens"], loaded["tokens"]) == []
 
 
