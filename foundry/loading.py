@@ -19,6 +19,7 @@ from foundry.report import Reseated
 from foundry.restored import RestoredOutputs
 from foundry.saving import GRAPHS, RANK
 from foundry.text import count
+from foundry.zones import zone_of
 
 if TYPE_CHECKING:
     from foundry.archive_json import Manifest
@@ -117,11 +118,7 @@ class LoadBackend:
 
     def in_phase(self, tensor: Any) -> bool:
         """Whether it lies in a rebuilt zone."""
-        try:
-            described = self._runtime.describe(tensor)
-        except _core.FoundryError:
-            return False  # not plain device memory
-        slot = _core.in_zone(described.address) if described.nbytes else None
+        slot = zone_of(self._runtime, tensor)
         return any(slot == known and self._kinds[name] == "rebuilt" for name, known in self._slots.items())
 
     def exporting(self, name: str, tensor: Any) -> None:

@@ -13,6 +13,7 @@ from foundry.graphs import Graph
 from foundry.phases import PhaseStack
 from foundry.replays import Replays
 from foundry.text import count, size
+from foundry.zones import zone_of
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
@@ -110,11 +111,7 @@ class SaveBackend:
 
     def in_phase(self, tensor: Any) -> bool:
         """Whether it lies in a rebuilt zone."""
-        try:
-            described = self._runtime.describe(tensor)
-        except _core.FoundryError:
-            return False  # not plain device memory
-        slot = _core.in_zone(described.address) if described.nbytes else None
+        slot = zone_of(self._runtime, tensor)
         return slot is not None and self._is_rebuilt(slot)
 
     def exporting(self, name: str, tensor: Any) -> None:
