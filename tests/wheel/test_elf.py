@@ -73,11 +73,7 @@ def test_poisoned_tbb_changes_nothing(tmp_path: Path) -> None:
     for name in ("libtbb.so.12", "libtbb.so.2", "libtbbmalloc.so.2", "libtbbbind.so.3"):
         (tmp_path / name).write_text("no library\n")
     program = "import foundry._core as core; print(core.__file__, 'libtbb' in open('/proc/self/maps').read())"
-    env = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(tmp_path),
-        "PYTHONPATH": f"{unpacked.folder()}:{os.environ['PYTHONPATH']}",
-    }
+    env = {**unpacked.environment(unpacked.folder()), "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([os.environ["PYTHON"], "-c", program], text=True, capture_output=True, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     place, loaded = done.stdout.split()

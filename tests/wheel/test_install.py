@@ -23,11 +23,16 @@ def run(*command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | 
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel in it, as pip put it there."""
     place = tmp_path_factory.mktemp("environment")
-    run(os.environ["PYTHON"], "-m", "venv", "--without-pip", place)
+    run(os.environ["PYTHON"], "-m", "venv", "--without-pip", place, env=unpacked.environment())
     program = place / "bin" / "python"
     # The pip of the interpreter that runs the tests; what the wheel requires is found through PYTHONPATH, and is plain
     # Python that serves every version.
-    outer = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    outer = {
+        **unpacked.environment(),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_ROOT_USER_ACTION": "ignore",
+    }
     run(
         sys.executable,
         "-m",
@@ -46,11 +51,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def env() -> dict[str, str]:
     """An environment in which nothing of the source tree can be imported."""
-    site = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path.endswith("/site")]
     kept = {name: os.environ[name] for name in ("PATH", "TEST_TMPDIR") if name in os.environ}
     return {
         **kept,
-        "PYTHONPATH": os.pathsep.join(site),
+        "PYTHONPATH": unpacked.environment()["PYTHONPATH"],
         "HOME": os.environ.get("TEST_TMPDIR", "/tmp"),
         "LC_ALL": "C.UTF-8",
     }

@@ -23,6 +23,12 @@ def folder() -> Path:
     return place
 
 
+def environment(*paths: Path) -> dict[str, str]:
+    """This environment for an interpreter of any version: it finds `paths` and what a wheel requires (plain Python)."""
+    required = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path.endswith("/site")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, paths), *required])}
+
+
 def elf_files() -> dict[str, Path]:
     """The ELF files of the wheel, by their path in it without the tag of the Python."""
     found = {}
