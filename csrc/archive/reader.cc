@@ -3,11 +3,14 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "csrc/archive/packing.h"
 #include "csrc/base/text.h"
 
 namespace foundry::archive {
@@ -71,6 +74,8 @@ Status check_layout(const FileHeader& header, uint64_t bytes, FileKind kind, con
   return success();
 }
 
+bool is_packed(const SectionEntry& entry) { return entry.packing != static_cast<uint32_t>(Packing::none); }
+
 // One directory entry against the table.
 Status check_entry(const SectionEntry& entry, uint64_t end, FileKind kind, const std::string& name) {
   const SectionInfo* info = find_section(entry.type);
@@ -82,7 +87,10 @@ Status check_entry(const SectionEntry& entry, uint64_t end, FileKind kind, const
     return differs(name, format("has section %s in version %u; this Foundry reads version %u", info->name,
                                 entry.version, info->version));
   }
-  if (entry.reserved != 0) return damaged(name, section, "a reserved field of its directory entry is not zero");
+  if (entry.packing > static_cast<uint32_t>(Packing::zstd)) {
+    return differs(name, format("has section %s packed in way %u; this Foundry reads ways up to %u", info->name,
+                                entry.packing, static_cast<uint32_t>(Packing::zstd)));
+  }
   if (entry.record_bytes != info->record_bytes) {
     return damaged(name, section,
                    format("it says %u bytes a record instead of %u", entry.record_bytes, info->record_bytes));
@@ -92,7 +100,9 @@ Status check_entry(const SectionEntry& entry, uint64_t end, FileKind kind, const
                    format("it says %llu records, at most %llu are allowed", static_cast<Ull>(entry.count),
                           static_cast<Ull>(info->most_records)));
   }
-  if (entry.bytes != entry.count * info->record_bytes) {  // no overflow: both factors are bounded by the table
+  // No overflow: both factors are bounded by the table.
+  const uint64_t unpacked = entry.count * info->record_bytes;
+  if (is_packed(entry) ? entry.bytes == 0 || entry.bytes > unpacked : entry.bytes != unpacked) {
     return damaged(
         name, section,
         format("it says %llu bytes for %llu records", static_cast<Ull>(entry.bytes), static_cast<Ull>(entry.count)));
@@ -175,6 +185,47 @@ Status read_sections(int fd, std::span<std::byte> file, std::span<const SectionE
   return success();
 }
 
+// Frames of all packed sections, checked, each with its place in the memory they are unpacked to.
+struct Unpacking {
+  std::vector<std::pair<PackedFrame, uint64_t>> frames;
+  std::vector<uint64_t> starts;  // by entry
+  uint64_t bytes = 0;
+};
+
+Result<Unpacking> plan_unpacking(std::span<const std::byte> file, std::span<const SectionEntry> entries,
+                                 const std::string& name) {
+  Unpacking plan;
+  for (const SectionEntry& entry : entries) {
+    plan.starts.push_back(plan.bytes);
+    if (!is_packed(entry)) continue;
+    const std::string section = std::string("section ") + find_section(entry.type)->name;
+    const uint64_t bytes = entry.count * entry.record_bytes;
+    if (bytes > kMostUnpackedBytes || plan.bytes > kMostUnpackedBytes - bytes) {
+      return damaged(name, section, "packed sections claim more than " + bytes_text(kMostUnpackedBytes));
+    }
+    const auto frames = packed_frames(file.subspan(entry.offset, entry.bytes), bytes);
+    if (!frames.ok()) return damaged(name, section, frames.error().text);
+    uint64_t at = plan.bytes;
+    for (const PackedFrame& frame : frames.value()) {
+      plan.frames.emplace_back(frame, at);
+      at += frame.bytes;
+    }
+    plan.bytes = (at + 7) / 8 * 8;
+  }
+  return plan;
+}
+
+Result<PrivateMemory> unpack_sections(const Unpacking& plan, const std::string& name) {
+  FOUNDRY_ASSIGN(PrivateMemory memory, PrivateMemory::create(plan.bytes));
+  std::atomic<bool> whole{true};
+  tbb::parallel_for(size_t{0}, plan.frames.size(), [&](size_t i) {
+    const auto& [frame, at] = plan.frames[i];
+    if (!unpack(frame, memory.bytes().subspan(at, frame.bytes))) whole = false;
+  });
+  if (!whole) return damaged(name, "packed sections", "a zstd frame is damaged");
+  return memory;
+}
+
 Status check_padding(int fd, std::span<const SectionEntry> entries, uint64_t directory, const std::string& name) {
   for (const SectionEntry& entry : entries) {
     std::byte padding[8] = {};
@@ -228,13 +279,21 @@ Result<File> File::open(int directory, const std::string& name, FileKind kind, c
     const size_t index = table_index(entry.type);
     if (seen[index]) return damaged(name, std::string("section ") + kSections[index].name, "it appears twice");
     seen[index] = true;
-    file.ranges_[index] = {entry.offset, entry.bytes};
+    file.ranges_[index] = {entry.offset, entry.bytes, false};
   }
   FOUNDRY_TRY(check_tiling(entries, header.directory_offset, name));
 
   FOUNDRY_ASSIGN(file.memory_, PrivateMemory::create(bytes));
   FOUNDRY_TRY(read_sections(fd.get(), file.memory_.bytes(), entries, name));
   FOUNDRY_TRY(check_padding(fd.get(), entries, header.directory_offset, name));
+  FOUNDRY_ASSIGN(const Unpacking plan, plan_unpacking(std::as_const(file.memory_).bytes(), entries, name));
+  if (plan.bytes > 0) {
+    FOUNDRY_ASSIGN(file.unpacked_, unpack_sections(plan, name));
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (!is_packed(entries[i])) continue;
+      file.ranges_[table_index(entries[i].type)] = {plan.starts[i], entries[i].count * entries[i].record_bytes, true};
+    }
+  }
   file.name_ = name;
   file.kind_ = kind;
   file.identity_ = header.header_hash;
@@ -245,7 +304,7 @@ Result<File> File::open(int directory, const std::string& name, FileKind kind, c
 
 std::span<const std::byte> File::raw_section(Section section) const {
   const Range range = ranges_[table_index(static_cast<uint32_t>(section))];
-  return memory_.bytes().subspan(range.offset, range.bytes);
+  return (range.packed ? unpacked_ : memory_).bytes().subspan(range.offset, range.bytes);
 }
 
 std::span<const std::byte> File::strings() const {

@@ -58,8 +58,10 @@ class File {
   FileKind kind_ = FileKind::graphs;
   Hash128 identity_{};
   PrivateMemory memory_;
+  PrivateMemory unpacked_;
   struct Range {
     uint64_t offset = 0, bytes = 0;
+    bool packed = false;  // lies in unpacked_
   };
   std::array<Range, kSections.size()> ranges_{};  // in the order of kSections
 };

@@ -31,15 +31,17 @@ struct FileHeader {
   Hash128 header_hash;  // over the bytes before this field
 };
 
+enum class Packing : uint32_t { none = 0, zstd = 1 };
+
 struct SectionEntry {
   uint32_t type;
   uint32_t version;
-  uint64_t offset;  // multiple of 8
-  uint64_t bytes;
-  uint64_t count;         // records; equals bytes for blobs
+  uint64_t offset;        // multiple of 8
+  uint64_t bytes;         // in the file
+  uint64_t count;         // records, however they are stored; blobs: their bytes
   uint32_t record_bytes;  // 1 for blobs
-  uint32_t reserved;
-  Hash128 hash;
+  uint32_t packing;       // Packing
+  Hash128 hash;           // over the bytes in the file
 };
 
 struct StringRef {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/archive/packing.h"
 #include "csrc/base/text.h"
 
 namespace foundry::archive {
@@ -84,10 +85,10 @@ Status FileWriter::read_back(uint64_t offset, std::span<std::byte> out) const {
 Status FileWriter::end() {
   if (!streaming_) return refused(name_, "no section is open");
   const SectionInfo& info = section_info(Section{current_.type});
-  if (current_.bytes % info.record_bytes != 0) {
+  if (current_.packing == static_cast<uint32_t>(Packing::none)) current_.count = current_.bytes / info.record_bytes;
+  if (current_.packing == static_cast<uint32_t>(Packing::none) && current_.bytes % info.record_bytes != 0) {
     return refused(name_, std::string("section ") + info.name + " does not hold whole records");
   }
-  current_.count = current_.bytes / info.record_bytes;
   if (current_.count > info.most_records) {
     return Error{
         ErrorKind::unsupported, 0,
@@ -102,6 +103,18 @@ Status FileWriter::end() {
 
 Status FileWriter::put_raw(Section section, std::span<const std::byte> bytes) {
   FOUNDRY_TRY(begin(section));
+  // What is not whole records is left to end(), what is more than readers take to be stored as it is.
+  const uint32_t record_bytes = section_info(section).record_bytes;
+  if (compact_ && bytes.size() % record_bytes == 0 && bytes.size() <= kMostUnpackedBytes - unpacked_bytes_) {
+    FOUNDRY_ASSIGN(const auto packed, pack(bytes));
+    if (packed) {
+      current_.packing = static_cast<uint32_t>(Packing::zstd);
+      current_.count = bytes.size() / record_bytes;
+      unpacked_bytes_ += bytes.size();
+      FOUNDRY_TRY(append(*packed));
+      return end();
+    }
+  }
   FOUNDRY_TRY(append(bytes));
   return end();
 }

@@ -28,6 +28,9 @@ class FileWriter {
   static Result<FileWriter> create(int directory, const std::string& name, FileKind kind);
 
   StringTable& strings() { return strings_; }
+  // Sections that are put from now on are compressed where that saves a tenth or more (csrc/archive/packing.h), and
+  // reading them takes longer. Streamed ones are not.
+  void set_compact(bool compact) { compact_ = compact; }
 
   template <Section S>
   Status put(std::span<const RecordOf<S>> records) {
@@ -57,6 +60,8 @@ class FileWriter {
   uint64_t position_ = 0;  // bytes written so far
   StringTable strings_;
   std::vector<SectionEntry> directory_;
+  bool compact_ = false;
+  uint64_t unpacked_bytes_ = 0;  // of all sections that are stored packed
   bool streaming_ = false;
   SectionEntry current_{};
   SectionHasher hasher_;

@@ -221,7 +221,7 @@ TEST_F(Container, HostileDirectoryEntries) {
               HasSubstr("twice"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.type = 999; }).text, HasSubstr("unknown"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.type = 65; }).text, HasSubstr("unknown"));
-  EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.reserved = 1; }).text, HasSubstr("reserved"));
+  EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.packing = 2; }).text, HasSubstr("packed in way 2"));
   EXPECT_THAT(hostile_entry(kernels, [](SectionEntry& e) { e.hash.bytes[0] ^= 1; }).text,
               AllOf(HasSubstr("section kernels"), HasSubstr("hash")));
 }
