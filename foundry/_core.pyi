@@ -255,8 +255,11 @@ class Saver:
     def write_golden(self, staging: Staging, rank: int) -> int:
         """After write(). Brings the kept state back; returns the bytes of mutable memory that are zero now instead."""
 
-    def write(self, staging: Staging, rank: int, strict: bool) -> SaveReport:
-        """Audits, finds what to materialize, writes images/ and rank_<n>/. strict: any finding is an error."""
+    def write(self, staging: Staging, rank: int, strict: bool, compact: bool) -> SaveReport:
+        """Audits, finds what to materialize, writes images/ and rank_<n>/. strict: any finding is an error.
+
+        compact: graphs are compressed; the archive takes longer to open.
+        """
 
 POISON_PATTERNS: int
 
@@ -341,6 +344,11 @@ class LoadStats:
     images: int
     functions: int
     nodes: int
+    exec_device_bytes: int
+    exec_host_bytes: int
+    execs: int
+    evicted: int
+    rebuilt: int
 
 def trace_enable(enabled: bool) -> None:
     """Whether threads of the core record what they do."""
@@ -379,11 +387,14 @@ class Loader:
         instantiate_threads: int = ...,
         queue_limit: int = ...,
         early_lookup: bool = ...,
+        warm_bytes: int = ...,
+        exec_budget: int = 0,
     ) -> None:
         """Loads images and builds graphs on background threads, in this order.
 
         Graphs with copies or fills are built after settle(): the driver checks the addresses in them. The keywords
-        spread the work over threads (RestoreTuning in csrc/graph/restore.h).
+        spread the work over threads (RestoreTuning in csrc/graph/restore.h); exec_budget: device memory that execs may
+        take (RestoreOptions there), 0 for any.
         """
 
     def register_host(self, name: str, address: int, nbytes: int) -> None:

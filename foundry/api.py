@@ -51,6 +51,8 @@ def session(
     fingerprint: Mapping[str, object] | None = None,
     golden: bool = False,
     verify: bool | None = None,
+    compact: bool | None = None,
+    exec_budget: int | None = None,
 ) -> Session:
     """A session to enter with `with`.
 
@@ -65,10 +67,17 @@ def session(
     golden: on SAVE record golden runs of all graphs: what each computes from its inputs as they are at the end.
     verify: on LOAD replay golden runs before anything else does, and capture natively what computes something else;
         None takes FOUNDRY_VERIFY (0 or 1), else no.
+    compact: on SAVE compress the graphs: a smaller archive that takes longer to open. None takes FOUNDRY_COMPACT (0 or
+        1), else no.
+
+    exec_budget: on LOAD device memory in bytes that instantiated graphs may take (about 2.9 KB a node, and 7.8 KB of host
+        memory that the budget bounds with it). Beyond it graphs that were not replayed, or not for the longest time,
+        lose what was instantiated; their next replay instantiates them again, which takes some milliseconds. None
+        takes FOUNDRY_EXEC_BUDGET; 0, as without it, is no bound.
 
     Raises ValueError for arguments that make no sense.
     """
-    return Session(path, mode, runtime, on_mismatch, strict, fingerprint, golden, verify)
+    return Session(path, mode, runtime, on_mismatch, strict, fingerprint, golden, verify, compact, exec_budget)
 
 
 class Session:
@@ -84,6 +93,8 @@ class Session:
         fingerprint: Mapping[str, object] | None,
         golden: bool,
         verify: bool | None,
+        compact: bool | None,
+        exec_budget: int | None,
     ) -> None:
         self._mode = modes.chosen_mode(mode)
         self._path = "" if self._mode == "off" else modes.chosen_path(path)
@@ -94,6 +105,8 @@ class Session:
         self._golden: set[str] = set()
         self._host: list[object] = []  # kept alive
         self._verify = modes.chosen_verify(verify)
+        self._compact = modes.chosen_compact(compact)
+        self._exec_budget = modes.chosen_exec_budget(exec_budget)
         self._given_runtime = runtime
         self._anchors = Anchors()
         self._exports = Exports()
@@ -419,6 +432,7 @@ class Session:
             self._golden,
             self.report,
             self._strict,
+            self._compact,
             self._mode == "auto",
         )
         self.report.outcome = "saving"
@@ -432,7 +446,15 @@ class Session:
         self.report.notes = dict(decision.manifest.notes)
         self.report.warnings += _core.archive_warnings(decision.path)
         backend = LoadBackend(
-            decision.path, decision.manifest, runtime, device, self._anchors, self.report, self._fail, self._verify
+            decision.path,
+            decision.manifest,
+            runtime,
+            device,
+            self._anchors,
+            self.report,
+            self._fail,
+            self._verify,
+            self._exec_budget,
         )
         self.report.outcome = "loading"
         return backend

@@ -47,6 +47,7 @@ class LoadBackend:
         report: Report,
         fail: bool,
         verify: bool = False,
+        exec_budget: int = 0,
     ) -> None:
         self._home = Home()
         self._path = path
@@ -82,7 +83,7 @@ class LoadBackend:
             with report.step("map"):
                 self._loader.map()
             with report.step("start"):
-                self._loader.start([graph.index for graph in self._graphs.values()])
+                self._loader.start([graph.index for graph in self._graphs.values()], exec_budget=exec_budget)
             # Now: a damaged file must be known before tensors are moved.
             self._golden = verifying.open_golden(self._loader, self._archive, self._inventory) if verify else None
         except BaseException:
@@ -434,6 +435,8 @@ class LoadBackend:
         stats = self._loader.stats()
         self._report.mapped_bytes, self._report.content_bytes = stats.mapped_bytes, stats.content_bytes
         self._report.images, self._report.nodes = stats.images, stats.nodes
+        self._report.exec_device_bytes, self._report.exec_host_bytes = stats.exec_device_bytes, stats.exec_host_bytes
+        self._report.execs, self._report.evicted, self._report.rebuilt = stats.execs, stats.evicted, stats.rebuilt
         self._report.milliseconds.update({f"restore.{step}": value for step, value in stats.milliseconds.items()})
 
 

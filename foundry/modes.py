@@ -22,6 +22,8 @@ MODE_VARIABLE = "FOUNDRY_MODE"
 ARCHIVE_VARIABLE = "FOUNDRY_ARCHIVE"
 MISMATCH_VARIABLE = "FOUNDRY_ON_MISMATCH"
 VERIFY_VARIABLE = "FOUNDRY_VERIFY"
+COMPACT_VARIABLE = "FOUNDRY_COMPACT"
+EXEC_BUDGET_VARIABLE = "FOUNDRY_EXEC_BUDGET"
 VERIFY_REPORT_VARIABLE = "FOUNDRY_VERIFY_REPORT"
 LAUNCHER = "foundry run --save -- python ..."
 
@@ -65,11 +67,32 @@ def chosen_reaction(on_mismatch: str | None) -> OnMismatch:
 
 def chosen_verify(verify: bool | None) -> bool:
     """`verify`, or for None the environment's, or no. Raises ValueError for a value that is neither 0 nor 1."""
-    if verify is not None:
-        return verify
-    found = os.environ.get(VERIFY_VARIABLE) or "0"
+    return _chosen(verify, VERIFY_VARIABLE)
+
+
+def chosen_compact(compact: bool | None) -> bool:
+    """`compact`, or for None the environment's, or no. Raises ValueError for a value that is neither 0 nor 1."""
+    return _chosen(compact, COMPACT_VARIABLE)
+
+
+def chosen_exec_budget(budget: int | None) -> int:
+    """`budget` in bytes, or for None the environment's; 0 for no bound. Raises ValueError for what is no such number."""
+    if budget is None:
+        found = os.environ.get(EXEC_BUDGET_VARIABLE) or "0"
+        if not (found.isascii() and found.isdigit()):
+            raise ValueError(f"{EXEC_BUDGET_VARIABLE} is {found!r}, not a number of bytes")
+        budget = int(found)
+    if not 0 <= budget < 1 << 63:
+        raise ValueError(f"exec_budget is {budget}, which is no number of bytes")
+    return budget
+
+
+def _chosen(value: bool | None, variable: str) -> bool:
+    if value is not None:
+        return value
+    found = os.environ.get(variable) or "0"
     if found not in ("0", "1"):
-        raise ValueError(f"{VERIFY_VARIABLE} is {found!r}, not 0 or 1")
+        raise ValueError(f"{variable} is {found!r}, not 0 or 1")
     return found == "1"
 
 

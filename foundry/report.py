@@ -68,6 +68,11 @@ class Report:
     notes: dict[str, Value] = field(default_factory=dict)  # what the program wants to know again on LOAD
     nodes: int = 0
     images: int = 0
+    execs: int = 0  # LOAD: restored graphs that are instantiated now, and what they take (estimates by nodes)
+    exec_device_bytes: int = 0
+    exec_host_bytes: int = 0
+    evicted: int = 0  # times that a graph lost its exec to the budget, and that one was built again
+    rebuilt: int = 0
     mapped_bytes: int = 0
     content_bytes: int = 0
     stored_bytes: int = 0

@@ -45,6 +45,7 @@ class SaveBackend:
         golden: set[str],
         report: Report,
         strict: bool,
+        compact: bool,
         keep_going: bool,
     ) -> None:
         self._path = path
@@ -57,6 +58,7 @@ class SaveBackend:
         self._golden = golden
         self._report = report
         self._strict = strict
+        self._compact = compact
         self._keep_going = keep_going
         self._phases = PhaseStack(runtime)
         self._slots: dict[str, tuple[int, str]] = {}
@@ -261,7 +263,7 @@ class SaveBackend:
             if self._golden:
                 self._saver.keep_state()
             with report.step("write"):
-                saved = self._saver.write(staging, RANK, self._strict)
+                saved = self._saver.write(staging, RANK, self._strict, self._compact)
             if self._golden:
                 with report.step("golden runs"):
                     self._record_golden(saved, staging, replays)

@@ -18,9 +18,13 @@ Libraries::Libraries(const driver::Driver& driver, const GraphView& view, ImageP
       queue_(order.begin(), order.end()),
       images_(view.images.size()),
       globals_of_(view.images.size()),
-      global_addresses_(view.module_globals.size(), 0) {
+      addresses_(std::make_unique<std::atomic<uint64_t>[]>(view.module_globals.size())) {
   for (const uint32_t index : order) images_[index].phase = Phase::queued;
-  for (uint32_t i = 0; i < view.module_globals.size(); ++i) globals_of_[view.module_globals[i].image].push_back(i);
+  // The others are as a fresh image has them. There are thousands of those, and finding one takes the driver's lock.
+  for (uint32_t i = 0; i < view.module_globals.size(); ++i) {
+    const archive::ModuleGlobalRecord& global = view.module_globals[i];
+    if (global.content != UINT64_MAX && global.bytes != 0) globals_of_[global.image].push_back(i);
+  }
 }
 
 void Libraries::unload() {
@@ -84,27 +88,34 @@ Status Libraries::load(uint32_t index, Image& image, Stats& spent) {
   return success();
 }
 
+Result<uint64_t> Libraries::locate(uint32_t global, CUlibrary library) {
+  if (const uint64_t known = addresses_[global].load(std::memory_order_relaxed); known != 0) return known;
+  const archive::ModuleGlobalRecord& record = view_.module_globals[global];
+  const std::string symbol(view_.text(record.symbol));
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  const CUresult code = driver_.cuLibraryGetGlobal(&address, &bytes, library, symbol.c_str());
+  if (code != CUDA_SUCCESS) {
+    return driver_.error(code, "cuLibraryGetGlobal").within("module variable " + demangle(symbol));
+  }
+  if (bytes != record.bytes) {
+    return Error{ErrorKind::mismatch, 0,
+                 format("module variable %s has %zu bytes here and %llu in the archive", demangle(symbol).c_str(),
+                        bytes, static_cast<unsigned long long>(record.bytes))};
+  }
+  addresses_[global].store(address, std::memory_order_relaxed);
+  return address;
+}
+
 Status Libraries::restore_globals(uint32_t index, CUlibrary library) {
+  if (globals_of_[index].empty()) return success();
+  // Not on the legacy stream, which would wait for a capture that runs elsewhere.
   CUstream stream = nullptr;
+  FOUNDRY_CU(driver_, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
   const auto restore = [&](uint32_t global) -> Status {
     const archive::ModuleGlobalRecord& record = view_.module_globals[global];
-    const std::string symbol(view_.text(record.symbol));
-    CUdeviceptr address = 0;
-    size_t bytes = 0;
-    const CUresult code = driver_.cuLibraryGetGlobal(&address, &bytes, library, symbol.c_str());
-    if (code != CUDA_SUCCESS) {
-      return driver_.error(code, "cuLibraryGetGlobal").within("module variable " + demangle(symbol));
-    }
-    if (bytes != record.bytes) {
-      return Error{ErrorKind::mismatch, 0,
-                   format("module variable %s has %zu bytes here and %llu in the archive", demangle(symbol).c_str(),
-                          bytes, static_cast<unsigned long long>(record.bytes))};
-    }
-    global_addresses_[global] = address;
-    if (record.content == UINT64_MAX || bytes == 0) return success();
-    // Not on the legacy stream, which would wait for a capture that runs elsewhere.
-    if (stream == nullptr) FOUNDRY_CU(driver_, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    FOUNDRY_CU(driver_, cuMemcpyHtoDAsync, address, view_.global_content.data() + record.content, bytes, stream);
+    FOUNDRY_ASSIGN(const uint64_t address, locate(global, library));
+    FOUNDRY_CU(driver_, cuMemcpyHtoDAsync, address, view_.global_content.data() + record.content, record.bytes, stream);
     return success();
   };
   Status status = success();
@@ -112,7 +123,6 @@ Status Libraries::restore_globals(uint32_t index, CUlibrary library) {
     status = restore(global);
     if (!status.ok()) break;
   }
-  if (stream == nullptr) return status;
   const CUresult code = driver_.cuStreamSynchronize(stream);
   if (status.ok() && code != CUDA_SUCCESS) status = driver_.error(code, "cuStreamSynchronize");
   driver_.cuStreamDestroy(stream);
@@ -123,6 +133,13 @@ void Libraries::hurry(std::span<const uint32_t> images) {
   const std::lock_guard lock(mutex_);
   std::stable_partition(queue_.begin(), queue_.end(), [&](uint32_t queued) {
     return std::find(images.begin(), images.end(), queued) != images.end();
+  });
+}
+
+bool Libraries::has(std::span<const uint32_t> images) const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(images.begin(), images.end(), [&](uint32_t image) {
+    return images_[image].phase == Phase::loaded || images_[image].phase == Phase::failed;
   });
 }
 
@@ -142,8 +159,8 @@ Result<CUlibrary> Libraries::wait(uint32_t image) {
 }
 
 Result<uint64_t> Libraries::global(uint32_t index) {
-  FOUNDRY_TRY(wait(view_.module_globals[index].image));
-  return global_addresses_[index];
+  FOUNDRY_ASSIGN(const CUlibrary library, wait(view_.module_globals[index].image));
+  return locate(index, library);
 }
 
 void Libraries::cancel() {

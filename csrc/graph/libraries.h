@@ -3,9 +3,11 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -31,10 +33,12 @@ class Libraries {
   std::optional<uint32_t> load_next();
   // Moves images to the front of what is still to be loaded.
   void hurry(std::span<const uint32_t> images);
+  // Whether all of them are loaded, or failed.
+  bool has(std::span<const uint32_t> images) const;
   // Blocks until the image is loaded. The error is the image's; `state` after cancel(), `invalid` if it is not in the
   // order.
   Result<CUlibrary> wait(uint32_t image);
-  // Address here of `module_globals[index]`; blocks until its image is loaded.
+  // Address here of `module_globals[index]`; blocks until its image is loaded. Context current.
   Result<uint64_t> global(uint32_t index);
   void cancel();
   // Unloads everything. The context must be current, no graph that uses a kernel may be left, nobody may wait any more.
@@ -58,6 +62,7 @@ class Libraries {
 
   Status load(uint32_t index, Image& image, Stats& spent);
   Status restore_globals(uint32_t index, CUlibrary library);
+  Result<uint64_t> locate(uint32_t global, CUlibrary library);
 
   const driver::Driver& driver_;
   const GraphView& view_;
@@ -66,8 +71,8 @@ class Libraries {
   std::condition_variable changed_;
   std::deque<uint32_t> queue_;
   std::vector<Image> images_;
-  std::vector<std::vector<uint32_t>> globals_of_;  // by image
-  std::vector<uint64_t> global_addresses_;         // by module global; written before the image's phase
+  std::vector<std::vector<uint32_t>> globals_of_;             // by image: those with content to write
+  const std::unique_ptr<std::atomic<uint64_t>[]> addresses_;  // by module global; 0: nobody asked yet
   bool cancelled_ = false;
   Stats stats_;
 };

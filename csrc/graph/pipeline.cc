@@ -87,19 +87,19 @@ Pipeline::~Pipeline() {
 void Pipeline::start_threads() {
   const std::lock_guard lock(joining_);
   const RestoreTuning& tuning = options_.tuning;
-  uint32_t loaders = tuning.image_threads;
-  if (loaders == 0) loaders = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+  const uint32_t processors = std::max(1u, std::thread::hardware_concurrency());
+  const uint32_t loaders = tuning.image_threads != 0 ? tuning.image_threads : std::min(processors, 8u);
+  instantiating_ = tuning.instantiate_threads != 0 ? tuning.instantiate_threads : std::min(processors, 2u);
   const auto add = [&](const char* role, uint32_t count, void (Pipeline::*body)()) {
     for (uint32_t i = 0; i < count; ++i) {
       threads_.emplace_back(
           [this, body, name = format("%s %u", role, i)] { run_thread(name, [this, body] { (this->*body)(); }); });
     }
   };
-  const uint32_t instantiating = std::max(1u, tuning.instantiate_threads);
   add("images", loaders, &Pipeline::load_images);
   add("build", tuning.build_threads, &Pipeline::build_graphs);
-  if (tuning.build_threads > 0) add("instantiate", instantiating, &Pipeline::instantiate_graphs);
-  if (tuning.build_threads == 0) add("graphs", instantiating, &Pipeline::build_and_instantiate_graphs);
+  if (tuning.build_threads > 0) add("instantiate", instantiating_, &Pipeline::instantiate_graphs);
+  if (tuning.build_threads == 0) add("graphs", instantiating_, &Pipeline::build_and_instantiate_graphs);
 }
 
 void Pipeline::run_thread(const std::string& name, const std::function<void()>& body) {
@@ -115,6 +115,22 @@ void Pipeline::run_thread(const std::string& name, const std::function<void()>& 
   } catch (const std::exception& failure) {
     stop(Error{ErrorKind::out_of_memory, 0, format("a restoring thread ended: %s", failure.what())});
   }
+}
+
+std::unique_ptr<HeapWarmup> Pipeline::warm_heap() {
+  if (options_.tuning.warm_bytes == 0 || options_.order.empty()) return nullptr;
+  const std::vector<uint32_t> images = images_of(view_, std::span(options_.order).first(1));
+  trace::Span span("warm heap");
+  uint64_t counted = 0;
+  auto warm = std::make_unique<HeapWarmup>(options_.tuning.warm_bytes / instantiating_, [&](uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    stats_.warm_bytes += bytes - std::exchange(counted, bytes);
+    return stopped_ || libraries_.has(images);
+  });
+  span.bytes(warm->bytes());
+  const std::lock_guard lock(mutex_);
+  stats_.warm_bytes += warm->bytes() - counted;
+  return warm;
 }
 
 void Pipeline::load_images() {
@@ -184,6 +200,7 @@ void Pipeline::build_graphs() {
 }
 
 void Pipeline::build_and_instantiate_graphs() {
+  const auto warm = warm_heap();
   while (const std::optional<uint32_t> graph = next_to_build()) {
     const CUgraph built = build(*graph);
     if (built == nullptr) continue;
@@ -206,27 +223,27 @@ std::optional<Pipeline::Built> Pipeline::next_to_instantiate() {
   return built;
 }
 
+Result<CUgraphExec> Pipeline::exec_of(uint32_t graph, CUgraph built) {
+  trace::Span span("instantiate", view_.text(view_.graphs[graph].name));
+  span.count(view_.graphs[graph].node_count);
+  CUgraphExec exec = nullptr;
+  const CUresult code = driver_.cuGraphInstantiateWithFlags(&exec, built, options_.instantiate_flags);
+  driver_.cuGraphDestroy(built);
+  if (code == CUDA_SUCCESS) return exec;
+  return driver_.error(code, "cuGraphInstantiateWithFlags")
+      .within("graph " + std::string(view_.text(view_.graphs[graph].name)));
+}
+
 void Pipeline::instantiate(const Built& built) {
   Stopwatch watch;
-  CUgraphExec exec = nullptr;
-  CUresult code = CUDA_SUCCESS;
-  {
-    trace::Span span("instantiate", view_.text(view_.graphs[built.graph].name));
-    span.count(view_.graphs[built.graph].node_count);
-    code = driver_.cuGraphInstantiateWithFlags(&exec, built.handle, options_.instantiate_flags);
-    driver_.cuGraphDestroy(built.handle);
-  }
-  Result<CUgraphExec> result = exec;
-  if (code != CUDA_SUCCESS) {
-    result = driver_.error(code, "cuGraphInstantiateWithFlags")
-                 .within("graph " + std::string(view_.text(view_.graphs[built.graph].name)));
-  }
+  Result<CUgraphExec> exec = exec_of(built.graph, built.handle);
   const std::lock_guard lock(mutex_);
   stats_.instantiate_ms += watch.lap();
-  finish(built.graph, std::move(result));
+  finish(built.graph, std::move(exec));
 }
 
 void Pipeline::instantiate_graphs() {
+  const auto warm = warm_heap();
   while (const std::optional<Built> built = next_to_instantiate()) instantiate(*built);
 }
 
@@ -238,11 +255,10 @@ double Pipeline::ms_since_start() const {
 void Pipeline::finish(uint32_t graph, Result<CUgraphExec> exec) {
   Slot& slot = slots_[graph];
   if (exec.ok()) {
-    slot.phase = Phase::ready;
-    slot.exec.store(exec.value(), std::memory_order_release);
     if (stats_.graphs_ready++ == 0) stats_.first_ready_ms = ms_since_start();
     stats_.nodes += view_.graphs[graph].node_count;
     stats_.edges += view_.graphs[graph].edge_count;
+    keep(graph, exec.value());
   } else {
     slot.phase = Phase::failed;
     slot.error = std::move(exec).error();
@@ -250,6 +266,47 @@ void Pipeline::finish(uint32_t graph, Result<CUgraphExec> exec) {
   }
   if (--open_ == 0) stats_.total_ms = ms_since_start();
   done_.notify_all();
+}
+
+void Pipeline::keep(uint32_t graph, CUgraphExec exec) {
+  Slot& slot = slots_[graph];
+  slot.phase = Phase::ready;
+  slot.exec.store(exec, std::memory_order_release);
+  const ExecBytes bytes = exec_bytes(view_, graph);
+  stats_.exec_device_bytes += bytes.device;
+  stats_.exec_host_bytes += bytes.host;
+  ++stats_.execs;
+  if (options_.exec_budget != 0) evict(graph);
+}
+
+void Pipeline::evict(uint32_t but) {
+  // Least wanted first: never used and last in order, else used longest ago.
+  const auto less_wanted = [&](uint32_t a, uint32_t b) {
+    const Slot& x = slots_[a];
+    const Slot& y = slots_[b];
+    if (x.used_at != y.used_at) return x.used_at < y.used_at;
+    return x.place > y.place;
+  };
+  while (stats_.exec_device_bytes > options_.exec_budget) {
+    std::optional<uint32_t> victim;
+    for (const uint32_t graph : options_.order) {
+      const Slot& slot = slots_[graph];
+      if (slot.phase != Phase::ready || slot.users > 0) continue;
+      // What was just built for a launch must stay; what the restore built may go again.
+      if (graph == but && slot.used_at != 0) continue;
+      if (!victim || less_wanted(graph, *victim)) victim = graph;
+    }
+    if (!victim) return;  // all are in use, or it is the only one
+    Slot& slot = slots_[*victim];
+    slot.phase = Phase::evicted;
+    // If it runs, the driver frees it when it has ended.
+    driver_.cuGraphExecDestroy(slot.exec.exchange(nullptr));
+    const ExecBytes bytes = exec_bytes(view_, *victim);
+    stats_.exec_device_bytes -= bytes.device;
+    stats_.exec_host_bytes -= bytes.host;
+    --stats_.execs;
+    ++stats_.evicted;
+  }
 }
 
 void Pipeline::stop(const Error& reason) {
@@ -325,9 +382,57 @@ Result<CUgraphExec> Pipeline::wait(uint32_t graph) {
   const Slot& slot = slots_[graph];
   if (slot.phase == Phase::unlisted) return unlisted(graph);
   hurry(graph);
-  done_.wait(lock, [&] { return slot.phase == Phase::ready || slot.phase == Phase::failed; });
+  done_.wait(lock,
+             [&] { return slot.phase == Phase::ready || slot.phase == Phase::evicted || slot.phase == Phase::failed; });
   if (slot.phase == Phase::failed) return slot.error;
   return slot.exec.load();
+}
+
+Result<CUgraphExec> Pipeline::acquire(uint32_t graph) {
+  if (options_.exec_budget == 0) return wait(graph);
+  FOUNDRY_ASSIGN([[maybe_unused]] const CUgraphExec restored, wait(graph));
+  std::unique_lock lock(mutex_);
+  Slot& slot = slots_[graph];
+  slot.used_at = ++clock_;
+  while (slot.phase != Phase::ready) {
+    if (slot.phase == Phase::evicted) {
+      FOUNDRY_TRY(rebuild(graph, lock));
+    } else {
+      done_.wait(lock);  // another thread builds it
+    }
+  }
+  ++slot.users;
+  return slot.exec.load();
+}
+
+void Pipeline::give_back(uint32_t graph) {
+  if (options_.exec_budget == 0) return;
+  const std::lock_guard lock(mutex_);
+  --slots_[graph].users;
+  evict(graph);
+}
+
+Status Pipeline::rebuild(uint32_t graph, std::unique_lock<std::mutex>& lock) {
+  Slot& slot = slots_[graph];
+  slot.phase = Phase::building;
+  lock.unlock();
+  LookupTime lookup;
+  Result<CUgraphExec> exec = static_cast<CUgraphExec>(nullptr);
+  try {
+    const driver::RelaxedCaptureMode relaxed(driver_);
+    Result<CUgraph> built = builder_.build(graph, lookup);
+    exec = built.ok() ? exec_of(graph, built.value()) : Result<CUgraphExec>(std::move(built).error());
+  } catch (const std::exception& failure) {
+    exec = Error{ErrorKind::out_of_memory, 0, format("graph %u was not built again: %s", graph, failure.what())};
+  }
+  lock.lock();
+  slot.phase = Phase::evicted;  // the next launch tries again
+  if (exec.ok()) {
+    ++stats_.rebuilt;
+    keep(graph, exec.value());
+  }
+  done_.notify_all();
+  return exec.ok() ? success() : Status(std::move(exec).error());
 }
 
 Status Pipeline::wait_all() {

@@ -19,6 +19,7 @@
 #include "csrc/base/stopwatch.h"
 #include "csrc/driver/driver.h"
 #include "csrc/graph/graph_builder.h"
+#include "csrc/graph/heap_warmup.h"
 #include "csrc/graph/kernels.h"
 #include "csrc/graph/libraries.h"
 #include "csrc/graph/restore.h"
@@ -42,16 +43,21 @@ class Pipeline {
   void release();
   void prefer(uint32_t graph);
   CUgraphExec ready(uint32_t graph) const;
+  // Like wait(), but the exec stays until give_back(); what has none any more is built by the caller. Context current.
+  Result<CUgraphExec> acquire(uint32_t graph);
+  void give_back(uint32_t graph);
   Status wait_all();
   void cancel();
   RestoreStats stats() const;
 
  private:
-  enum class Phase { unlisted, held, queued, building, ready, failed };
+  enum class Phase { unlisted, held, queued, building, ready, evicted, failed };
   struct Slot {
     Phase phase = Phase::unlisted;
     uint32_t place = 0;  // in the order
     bool urgent = false;
+    uint32_t users = 0;    // between acquire() and give_back(); counted with a budget only
+    uint64_t used_at = 0;  // when it was acquired last, by clock_; 0: never
     std::atomic<CUgraphExec> exec{nullptr};
     Error error;
   };
@@ -65,6 +71,8 @@ class Pipeline {
   void load_images();
   void build_graphs();
   void instantiate_graphs();
+  // What stays until the calling thread's work is done; null if it is not wanted.
+  std::unique_ptr<HeapWarmup> warm_heap();
   void build_and_instantiate_graphs();
   // Null if the graph failed; otherwise it still counts as `building_`. Called without the mutex, as the next.
   CUgraph build(uint32_t graph);
@@ -74,6 +82,10 @@ class Pipeline {
   double ms_since_start() const;
   void finish(uint32_t graph, Result<CUgraphExec> exec);  // mutex held
   void hurry(uint32_t graph);                             // mutex held
+  void keep(uint32_t graph, CUgraphExec exec);            // mutex held
+  void evict(uint32_t but);                               // mutex held
+  Status rebuild(uint32_t graph, std::unique_lock<std::mutex>& lock);
+  Result<CUgraphExec> exec_of(uint32_t graph, CUgraph built);
   // Fails what no thread has in hand; the threads fail the rest and end.
   void stop(const Error& reason);
   uint32_t queue_limit() const;
@@ -94,11 +106,13 @@ class Pipeline {
   std::deque<uint32_t> to_build_;
   std::vector<uint32_t> held_;
   std::vector<Built> to_instantiate_;  // never grows beyond what is reserved
+  uint64_t clock_ = 0;                 // of acquire()
   uint32_t building_ = 0;              // graphs that builders have in hand
   uint32_t open_ = 0;                  // graphs neither ready nor failed
   std::optional<Error> stopped_;       // why
   RestoreStats stats_;
-  std::mutex joining_;  // guards threads_; taken before mutex_
+  uint32_t instantiating_ = 1;  // threads
+  std::mutex joining_;          // guards threads_; taken before mutex_
   std::vector<std::thread> threads_;
 };
 

@@ -129,8 +129,9 @@ void Restorer::cancel() { state_->pipeline->cancel(); }
 RestoreStats Restorer::stats() const { return state_->pipeline->stats(); }
 
 Status Restorer::launch(uint32_t graph, CUstream stream) {
-  FOUNDRY_ASSIGN(const CUgraphExec exec, wait(graph));
+  FOUNDRY_ASSIGN(const CUgraphExec exec, state_->pipeline->acquire(graph));
   const CUresult code = state_->driver.cuGraphLaunch(exec, stream);
+  state_->pipeline->give_back(graph);
   if (code == CUDA_SUCCESS) return success();
   return state_->driver.error(code, "cuGraphLaunch")
       .within("graph " + std::string(state_->view.text(state_->view.graphs[graph].name)));
@@ -142,6 +143,19 @@ Result<CUevent> Restorer::event(std::string_view name) const {
   }
   return Error{ErrorKind::invalid, 0,
                format("no graph of the archive uses an event named \"%s\"", std::string(name).c_str())};
+}
+
+ExecBytes exec_bytes(const GraphView& view, uint32_t graph) {
+  constexpr uint64_t kDevicePerNode = 2900, kHostPerNode = 7800;
+  const archive::GraphRecord& record = view.graphs[graph];
+  ExecBytes bytes{record.node_count * kDevicePerNode, record.node_count * kHostPerNode};
+  for (const archive::NodeRecord& node : view.nodes.subspan(record.first_node, record.node_count)) {
+    if (node.type != CU_GRAPH_NODE_TYPE_GRAPH) continue;
+    const ExecBytes child = exec_bytes(view, node.payload);
+    bytes.device += child.device;
+    bytes.host += child.host;
+  }
+  return bytes;
 }
 
 std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order) {

@@ -221,7 +221,12 @@ void bind_load(py::module_& module) {
       .def_readonly("content_bytes", &LoadStats::content_bytes)
       .def_readonly("images", &LoadStats::images)
       .def_readonly("functions", &LoadStats::functions)
-      .def_readonly("nodes", &LoadStats::nodes);
+      .def_readonly("nodes", &LoadStats::nodes)
+      .def_readonly("exec_device_bytes", &LoadStats::exec_device_bytes)
+      .def_readonly("exec_host_bytes", &LoadStats::exec_host_bytes)
+      .def_readonly("execs", &LoadStats::execs)
+      .def_readonly("evicted", &LoadStats::evicted)
+      .def_readonly("rebuilt", &LoadStats::rebuilt);
   py::class_<Loader>(module, "Loader")
       .def(py::init([](std::shared_ptr<ArchiveData> archive, int device) {
              return unlocked([&] { return Loader::create(archive, device); });
@@ -239,15 +244,17 @@ void bind_load(py::module_& module) {
       .def(
           "start",
           [](Loader& loader, std::vector<uint32_t> order, uint32_t image_threads, uint32_t build_threads,
-             uint32_t instantiate_threads, uint32_t queue_limit, bool early_lookup) {
-            const graph::RestoreTuning tuning{image_threads, build_threads, instantiate_threads, queue_limit,
-                                              early_lookup};
-            unlocked([&] { return loader.start(std::move(order), tuning); });
+             uint32_t instantiate_threads, uint32_t queue_limit, bool early_lookup, uint64_t warm_bytes,
+             uint64_t exec_budget) {
+            const graph::RestoreTuning tuning{image_threads, build_threads, instantiate_threads,
+                                              queue_limit,   early_lookup,  warm_bytes};
+            unlocked([&] { return loader.start(std::move(order), tuning, exec_budget); });
           },
           py::arg("order"), py::kw_only(), py::arg("image_threads") = kTuning.image_threads,
           py::arg("build_threads") = kTuning.build_threads,
           py::arg("instantiate_threads") = kTuning.instantiate_threads, py::arg("queue_limit") = kTuning.queue_limit,
-          py::arg("early_lookup") = kTuning.early_lookup)
+          py::arg("early_lookup") = kTuning.early_lookup, py::arg("warm_bytes") = kTuning.warm_bytes,
+          py::arg("exec_budget") = 0)
       .def(
           "register_host",
           [](Loader& loader, const std::string& name, uint64_t address, uint64_t nbytes) {

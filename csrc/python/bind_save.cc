@@ -241,11 +241,11 @@ void bind_save(py::module_& module) {
           py::arg("staging"), py::arg("rank"))
       .def(
           "write",
-          [](Saver& saver, Staging& staging, uint32_t rank, bool strict) {
+          [](Saver& saver, Staging& staging, uint32_t rank, bool strict, bool compact) {
             archive::Publication& publication = staging.publication();
-            return unlocked([&] { return saver.write(publication, rank, strict); });
+            return unlocked([&] { return saver.write(publication, rank, strict, compact); });
           },
-          py::arg("staging"), py::arg("rank"), py::arg("strict"));
+          py::arg("staging"), py::arg("rank"), py::arg("strict"), py::arg("compact"));
 
   py::class_<Scanner>(module, "MemoryScanner")
       .def(py::init([](int device, bool host) { return unlocked([&] { return Scanner::create(device, host); }); }),

@@ -143,6 +143,8 @@ Status Loader::refill() {
 Result<uint64_t> Loader::module_global(uint32_t index) {
   const std::shared_ptr<graph::Restorer> restorer = this->restorer();
   if (!restorer) return Error{ErrorKind::state, 0, "the archive was closed; its module variables are gone"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
   return restorer->module_global(index);
 }
 
@@ -189,9 +191,10 @@ Status Loader::claim(uint64_t address, uint64_t bytes) {
   return success();
 }
 
-Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning) {
+Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning, uint64_t exec_budget) {
   graph::RestoreOptions options;
   options.tuning = tuning;
+  options.exec_budget = exec_budget;
   options.context = context_;
   FOUNDRY_CU(process_.driver(), cuDeviceGet, &options.device, device_);
   options.order = std::move(order);
@@ -311,6 +314,11 @@ LoadStats Loader::stats() const {
   stats.images = restore.images;
   stats.functions = restore.functions;
   stats.nodes = restore.nodes;
+  stats.exec_device_bytes = restore.exec_device_bytes;
+  stats.exec_host_bytes = restore.exec_host_bytes;
+  stats.execs = restore.execs;
+  stats.evicted = restore.evicted;
+  stats.rebuilt = restore.rebuilt;
   stats.milliseconds["images"] = restore.images_ms;
   stats.milliseconds["globals"] = restore.globals_ms;
   stats.milliseconds["kernels"] = restore.kernels_ms;

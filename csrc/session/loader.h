@@ -69,6 +69,9 @@ struct LoadStats {
   uint64_t mapped_bytes = 0, content_bytes = 0;
   uint32_t images = 0, functions = 0;
   uint64_t nodes = 0;
+  // graph::RestoreStats
+  uint64_t exec_device_bytes = 0, exec_host_bytes = 0;
+  uint32_t execs = 0, evicted = 0, rebuilt = 0;
 };
 
 // Steps in order: open_zones, (the engine's phases), map, claim as needed, start, wait/launch, close. Thread-safe for
@@ -87,8 +90,8 @@ class Loader {
   // Until it is filled; the error is the content's. wait() and launch_random() do so too.
   Status wait_content();
   Status claim(uint64_t address, uint64_t bytes);
-  // Graphs with copies or fills wait for settle().
-  Status start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning = {});
+  // Graphs with copies or fills wait for settle(). `exec_budget`: RestoreOptions.
+  Status start(std::vector<uint32_t> order, const graph::RestoreTuning& tuning = {}, uint64_t exec_budget = 0);
   // After start() and before settle(): the program's pinned memory of that name. What is wrong with it becomes the
   // error of the graphs that use it; a name that the archive does not have is no error.
   Status register_host(const graph::NamedRange& range);

@@ -58,12 +58,13 @@ Status add_content(archive::ContentWriter& content, DeviceMemory& device, Memory
 
 }  // namespace
 
-Status Saver::write_graphs(int directory, const std::string& name, SaveReport& report) {
+Status Saver::write_graphs(int directory, const std::string& name, bool compact, SaveReport& report) {
   graph::GraphTables& tables = snapshotter_.tables();
   for (const auto& [graph, outputs] : outputs_) {
     tables.graphs[graph].outputs = tables.graphs_strings.add(outputs.tree);
   }
   FOUNDRY_ASSIGN(archive::FileWriter file, archive::FileWriter::create(directory, name, archive::FileKind::graphs));
+  file.set_compact(compact);
   file.strings() = tables.graphs_strings;
 #define FOUNDRY_WRITE_graphs(name) FOUNDRY_TRY(put_column<Section::name>(file, tables.name));
 #define FOUNDRY_WRITE_memory(name)

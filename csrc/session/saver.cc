@@ -339,7 +339,7 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
   return std::vector<uint32_t>(roots.begin(), roots.end());
 }
 
-Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bool strict) {
+Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bool strict, bool compact) {
   if (written_) return Error{ErrorKind::state, 0, "this SAVE was written already"};
   written_ = true;
   if (!found_) FOUNDRY_TRY(examine());
@@ -369,7 +369,7 @@ Result<SaveReport> Saver::write(archive::Publication& staging, uint32_t rank, bo
   const std::string folder = format("rank_%u", rank);
   FOUNDRY_ASSIGN(const archive::FileDescriptor rank_directory,
                  archive::make_directory_below(staging.directory(), folder));
-  FOUNDRY_TRY(write_graphs(staging.directory(), folder + "/graphs.fdry", report));
+  FOUNDRY_TRY(write_graphs(staging.directory(), folder + "/graphs.fdry", compact, report));
   report.milliseconds["write graphs"] = watch.lap();
   FOUNDRY_TRY(write_memory(staging.directory(), folder + "/memory.fdry", memory, reached_ranges, report));
   report.milliseconds["write memory"] = watch.lap();

@@ -103,8 +103,9 @@ class Saver {
   // now.
   Result<uint64_t> write_golden(archive::Publication& staging, uint32_t rank);
 
-  // Once. With `strict` any graph that would be left out is an error instead.
-  Result<SaveReport> write(archive::Publication& staging, uint32_t rank, bool strict);
+  // Once. With `strict` any graph that would be left out is an error instead. With `compact` records are compressed: a
+  // smaller archive that takes longer to open.
+  Result<SaveReport> write(archive::Publication& staging, uint32_t rank, bool strict, bool compact);
 
  private:
   struct Outputs {
@@ -133,7 +134,7 @@ class Saver {
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
   // Made when it is needed first.
   Result<MemoryScanner*> scanner();
-  Status write_graphs(int directory, const std::string& name, SaveReport& report);
+  Status write_graphs(int directory, const std::string& name, bool compact, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,
                       const std::vector<uint32_t>& reached, SaveReport& report);
   Status write_journal(int directory, const std::string& name, const MemoryState& memory, SaveReport& report);

@@ -67,6 +67,9 @@ def run_command(
             metavar="DIR",
         ),
     ] = None,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="An archive that is saved is compressed; it takes longer to open.")
+    ] = False,
 ) -> None:
     """Start a program that uses Foundry.
 
@@ -75,7 +78,8 @@ def run_command(
     becomes the program. Without an option: --auto.
 
     Environment: FOUNDRY_SM (80 or 90) picks the hook's build, FOUNDRY_HOOK_LIBRARY names its file, FOUNDRY_LOG=1 lets
-    the hook write its diagnoses to stderr. FOUNDRY_MODE and FOUNDRY_ARCHIVE are set for the program.
+    the hook write its diagnoses to stderr. FOUNDRY_MODE, FOUNDRY_ARCHIVE and, with --compact, FOUNDRY_COMPACT are set for
+    the program.
 
     Exit code: the program's; 125 if Foundry cannot start it, 126 if it cannot be executed, 127 if it does not exist.
     """
@@ -83,8 +87,11 @@ def run_command(
     chosen = [mode for mode, wanted in flags.items() if wanted]
     if len(chosen) > 1:
         raise typer.BadParameter(f"--{chosen[0]} and --{chosen[1]} exclude each other")
+    from foundry import modes
     from foundry.cli.run import run
 
+    if compact:
+        os.environ[modes.COMPACT_VARIABLE] = "1"
     run(chosen[0] if chosen else "auto", archive, command)
 
 

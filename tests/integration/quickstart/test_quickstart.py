@@ -126,3 +126,19 @@ def test_doctor(device: str) -> None:
     for name in ("driver", "gpu", "addresses", "hook", "interposers"):
         assert checks[name]["status"] == "ok", checks[name]
     assert f"sm_{DEVICES[device]}" in checks["hook"]["sentence"]
+
+
+def test_a_compact_archive_is_smaller_and_restores_the_same(
+    saved: tuple[Path, str, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, device, save = saved
+    code, compact, output = decode(tmp_path, device, "save", FOUNDRY_COMPACT="1")
+    assert code == 0, output
+    code, load, output = decode(tmp_path, device, "load")
+    assert code == 0, output
+    assert load["outcome"] == "restored" and load["restored"] == load["graphs"] == save["graphs"]
+    assert load["outputs"] == compact["outputs"] == save["outputs"]
+    name = "a/rank_0/graphs.fdry"
+    assert (tmp_path / name).stat().st_size < (folder / name).stat().st_size / 2
+    done = python("foundry", "inspect", str(tmp_path / "a"), "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["graphs"]) == len(save["outputs"])

@@ -23,7 +23,9 @@ class TraceTest : public ::testing::Test {
 
 TEST_F(TraceTest, NothingIsRecordedUnasked) {
   enable(false);
-  { Span span("work"); }
+  {
+    Span span("work");
+  }
   EXPECT_TRUE(take().events.empty());
 }
 
@@ -61,7 +63,9 @@ TEST_F(TraceTest, SpansHaveTimesNamesAndCounts) {
 // Indices of threads belong to one recording: the next one lists them anew.
 TEST_F(TraceTest, ThreadsAreNamedInEveryRecording) {
   for (int round = 0; round < 2; ++round) {
-    { Span span("here"); }
+    {
+      Span span("here");
+    }
     std::thread named([] {
       name_thread("worker");
       Span span("there");

@@ -142,7 +142,7 @@ TEST_F(PipelineTest, EverySpreadOfThreadsRestoresEverything) {
     for (const uint32_t instantiate : {1u, 3u}) {
       for (const bool early : {false, true}) {
         RestoreOptions with = options(indices);
-        with.tuning = {2, build, instantiate, 4, early};
+        with.tuning = {2, build, instantiate, 4, early, 0};
         restorer = restore(with);
         EXPECT_TRUE(restorer->wait(59).ok());
         ASSERT_TRUE(restorer->wait_all().ok());
@@ -153,6 +153,171 @@ TEST_F(PipelineTest, EverySpreadOfThreadsRestoresEverything) {
       }
     }
   }
+}
+
+TEST_F(PipelineTest, TheMachineChoosesTheThreads) {
+  const std::vector<uint32_t> indices = add_graphs(60);
+  Gate gate(fake, "cuGraphInstantiateWithFlags");
+  RestoreOptions with = options(indices);
+  with.tuning = {};
+  restorer = restore(with);
+  const auto threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 2u));
+  gate.wait_for_arrivals(threads);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(gate.arrived(), threads);
+  gate.open();
+  ASSERT_TRUE(restorer->wait_all().ok());
+  EXPECT_EQ(restorer->stats().warm_bytes, 0u);
+}
+
+// Threads warm the heap only while they have nothing to do.
+TEST_F(PipelineTest, TheHeapIsWarmedUntilTheFirstGraphsImagesAreThere) {
+  const std::vector<uint32_t> indices = add_graphs(4);
+  for (const uint32_t build : {0u, 1u}) {
+    Gate gate(fake, "cuLibraryLoadData");
+    RestoreOptions with = options(indices);
+    with.tuning.build_threads = build;
+    with.tuning.instantiate_threads = 2;
+    with.tuning.warm_bytes = uint64_t{1} << 40;  // never enough
+    restorer = restore(with);
+    gate.wait_for_arrivals(1);
+    while (restorer->stats().warm_bytes == 0) std::this_thread::yield();
+    gate.open();
+    ASSERT_TRUE(restorer->wait_all().ok());
+    restorer.reset();
+    fake.on_call = nullptr;
+  }
+}
+
+TEST_F(PipelineTest, CancelEndsTheWarming) {
+  const std::vector<uint32_t> indices = add_graphs(4);
+  Gate gate(fake, "cuLibraryLoadData");
+  RestoreOptions with = options(indices);
+  with.tuning.warm_bytes = uint64_t{1} << 40;
+  restorer = restore(with);
+  gate.wait_for_arrivals(1);
+  std::thread canceller([&] { restorer->cancel(); });
+  EXPECT_FALSE(restorer->wait(0).ok());
+  gate.open();
+  canceller.join();
+}
+
+// Room for three of ten graphs of one node each.
+class BudgetTest : public PipelineTest {
+ protected:
+  void SetUp() override {
+    PipelineTest::SetUp();
+    indices = add_graphs(10);
+    one = exec_bytes(snapshot->tables().view(), 0).device;
+    RestoreOptions with = options(indices);
+    with.exec_budget = 3 * one + one / 2;
+    restorer = restore(with);
+  }
+  std::vector<uint32_t> with_exec() const {
+    std::vector<uint32_t> found;
+    for (const uint32_t graph : indices) {
+      if (restorer->ready(graph) != nullptr) found.push_back(graph);
+    }
+    return found;
+  }
+  void launch(uint32_t graph) const { EXPECT_TRUE(restorer->launch(graph, nullptr).ok()) << graph; }
+
+  std::vector<uint32_t> indices;
+  uint64_t one = 0;
+};
+
+TEST_F(BudgetTest, TheFirstOfTheOrderStay) {
+  ASSERT_TRUE(restorer->wait_all().ok());
+  for (const uint32_t graph : indices) EXPECT_TRUE(restorer->wait(graph).ok());
+  EXPECT_EQ(with_exec(), (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(fake.live_execs, 3);
+  const RestoreStats stats = restorer->stats();
+  EXPECT_EQ(stats.graphs_ready, 10u);
+  EXPECT_EQ(stats.execs, 3u);
+  EXPECT_EQ(stats.evicted, 7u);
+  EXPECT_EQ(stats.rebuilt, 0u);
+  EXPECT_EQ(stats.exec_device_bytes, 3 * one);
+  EXPECT_GT(stats.exec_host_bytes, stats.exec_device_bytes);
+}
+
+TEST_F(BudgetTest, WhatWasLaunchedLongestAgoGoesFirst) {
+  ASSERT_TRUE(restorer->wait_all().ok());
+  launch(2);
+  launch(0);
+  launch(7);  // instead of 1, which was never launched
+  EXPECT_EQ(with_exec(), (std::vector<uint32_t>{0, 2, 7}));
+  launch(9);
+  EXPECT_EQ(with_exec(), (std::vector<uint32_t>{0, 7, 9}));
+  launch(0);
+  launch(5);
+  EXPECT_EQ(with_exec(), (std::vector<uint32_t>{0, 5, 9}));
+  for (const uint32_t graph : indices) {
+    launch(graph);
+    EXPECT_EQ(FakeDriver::of(restorer->ready(graph)).graph->nodes[0]->arguments[0], bytes_of(uint64_t{0x1000} + graph));
+  }
+  EXPECT_EQ(restorer->stats().rebuilt, 3u + 9u);
+  EXPECT_EQ(fake.live_execs, 3);
+}
+
+TEST_F(BudgetTest, AGraphThatIsLargerThanTheBudgetIsAlone) {
+  restorer.reset();
+  RestoreOptions with = options(indices);
+  with.exec_budget = 1;
+  restorer = restore(with);
+  ASSERT_TRUE(restorer->wait_all().ok());
+  EXPECT_EQ(fake.live_execs, 0);
+  launch(4);
+  launch(6);
+  EXPECT_EQ(with_exec(), (std::vector<uint32_t>{6}));
+}
+
+TEST_F(BudgetTest, AFailureToBuildAgainIsTheLaunchsAndTheNextOneTriesAgain) {
+  ASSERT_TRUE(restorer->wait_all().ok());
+  fake.failures["cuGraphInstantiateWithFlags"] = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_CONTAINS(restorer->launch(8, nullptr).error().text, "cuGraphInstantiateWithFlags failed");
+  fake.failures.clear();
+  launch(8);
+  EXPECT_EQ(fake.live_graphs, static_cast<int>(graphs.size()));
+}
+
+TEST_F(BudgetTest, AnExecThatIsBeingLaunchedStays) {
+  ASSERT_TRUE(restorer->wait_all().ok());
+  Gate gate(fake, "cuGraphLaunch");
+  std::vector<std::thread> launches;
+  for (const uint32_t graph : {0u, 5u, 6u, 7u, 7u}) {
+    launches.emplace_back([this, graph] {
+      const driver::ScopedContext current(fake.table(), fake.context());
+      launch(graph);
+    });
+  }
+  gate.wait_for_arrivals(5);
+  for (const uint32_t graph : {0u, 5u, 6u, 7u}) EXPECT_NE(restorer->ready(graph), nullptr) << graph;
+  gate.open();
+  for (std::thread& thread : launches) thread.join();
+  EXPECT_EQ(fake.live_execs, 3);  // what was too much is gone
+}
+
+TEST_F(BudgetTest, ManyThreadsLaunchEverything) {
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const driver::ScopedContext current(fake.table(), fake.context());
+      for (uint32_t i = 0; i < 200; ++i) launch((i * (t + 1) + t) % 10);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(fake.live_execs, 3);
+  EXPECT_EQ(restorer->stats().execs, static_cast<uint32_t>(fake.live_execs));
+}
+
+TEST_F(PipelineTest, WithoutABudgetNothingIsEvicted) {
+  const std::vector<uint32_t> indices = add_graphs(10);
+  restorer = restore(options(indices));
+  ASSERT_TRUE(restorer->wait_all().ok());
+  const RestoreStats stats = restorer->stats();
+  EXPECT_EQ(stats.execs, 10u);
+  EXPECT_EQ(stats.evicted, 0u);
+  EXPECT_EQ(stats.exec_device_bytes, 10 * exec_bytes(snapshot->tables().view(), 0).device);
 }
 
 TEST_F(PipelineTest, GraphsWithCopiesAreFoundInChildGraphsToo) {

@@ -24,6 +24,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "FOUNDRY_MODE",
         "FOUNDRY_ARCHIVE",
         "FOUNDRY_ON_MISMATCH",
+        "FOUNDRY_COMPACT",
+        "FOUNDRY_EXEC_BUDGET",
         "FOUNDRY_VERIFY",
         "FOUNDRY_VERIFY_REPORT",
     ):

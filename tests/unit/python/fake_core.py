@@ -238,11 +238,12 @@ class Saver:
         self.restore_state()
         return 0
 
-    def write(self, staging: Staging, rank: int, strict: bool) -> SaveReport:
+    def write(self, staging: Staging, rank: int, strict: bool, compact: bool) -> SaveReport:
         if strict and self.left_out:
             raise fail("unsupported", next(iter(self.left_out.values()))[0])
         if process.full_disk:
             raise fail("io", "no space left on device")
+        process.compact = compact
         storages: dict[int, int] = {}
         anchors = {t.storage_address: i for i, t in reversed(list(enumerate(self.tensors))) if t.constant or t.mutable}
         for tensor in self.tensors:
@@ -392,6 +393,11 @@ class LoadStats:
     images: int = 1
     functions: int = 1
     nodes: int = 1
+    exec_device_bytes: int = 2900
+    exec_host_bytes: int = 7800
+    execs: int = 1
+    evicted: int = 0
+    rebuilt: int = 0
 
 
 @dataclass
@@ -447,8 +453,9 @@ class Loader:
                     return
             raise fail("invalid", f"{address:#x} was not recorded") from None
 
-    def start(self, order: Any) -> None:
+    def start(self, order: Any, *, exec_budget: int = 0) -> None:
         process.calls.append("start")
+        process.exec_budget = exec_budget
 
     def wait_content(self) -> None:
         if process.bad_content:

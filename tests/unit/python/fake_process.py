@@ -81,6 +81,8 @@ class Process:
         self.full_disk = False
         self.lost_generator = False
         self.doubts: dict[str, int] = {}  # graphs that SAVE has doubts about -> freed memory
+        self.exec_budget = 0
+        self.compact = False  # what the last SAVE was asked for
         self.golden: dict[str, list[str]] = {}  # graph -> outputs of its golden replays
         self.open_loaders: list[Any] = []
         self.waited: set[int] = set()  # graphs of the archive that were waited for

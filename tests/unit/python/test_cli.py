@@ -71,6 +71,12 @@ def answer(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> list[dict[str, str
 # ---- run
 
 
+def test_run_tells_the_program_to_save_compactly() -> None:
+    show = ("--", "sh", "-c", 'echo "${FOUNDRY_COMPACT-unset}"')
+    assert foundry("run", "--off", *show).stdout == "unset\n"
+    assert foundry("run", "--off", "--compact", *show).stdout == "1\n"
+
+
 def test_exit_code_and_arguments_are_the_programs() -> None:
     done = foundry("run", "--off", "--", "sh", "-c", 'echo "$0 $1 $FOUNDRY_MODE"; exit 7', "--save", "-x")
     assert (done.returncode, done.stdout) == (7, "--save -x off\n")

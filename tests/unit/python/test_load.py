@@ -276,3 +276,21 @@ def test_private_phase_is_not_rebuilt(world: World) -> None:
     engine = world.load(last=warm_up)
     assert engine.calls == 0
     engine.check()
+
+
+def test_exec_budget_is_given_by_argument_or_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save()
+    assert world.load().session.report.execs == 1 and fake_core.process.exec_budget == 0
+    world.load(session={"exec_budget": 1 << 20})
+    assert fake_core.process.exec_budget == 1 << 20
+    monkeypatch.setenv("FOUNDRY_EXEC_BUDGET", "12345")
+    world.load()
+    assert fake_core.process.exec_budget == 12345
+    world.load(session={"exec_budget": 0})
+    assert fake_core.process.exec_budget == 0
+    for bad in ("-1", "1e6", "all", "٣"):
+        monkeypatch.setenv("FOUNDRY_EXEC_BUDGET", bad)
+        with pytest.raises(ValueError, match="FOUNDRY_EXEC_BUDGET is"):
+            world.load()
+    with pytest.raises(ValueError, match="no number of bytes"):
+        world.load(session={"exec_budget": -1})

@@ -223,3 +223,18 @@ def test_register_outside_a_phase_is_an_error_on_save(world: World) -> None:
     outside = pytest.raises(foundry.FoundryError, match=r"'x' .* was not allocated in a phase")
     with outside, world.session(framework, "save") as s:
         s.register("x", framework.tensor(bytes(8)))
+
+
+def test_compact_is_asked_for_by_argument_or_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save()
+    assert not fake_core.process.compact
+    world.save(session={"compact": True})
+    assert fake_core.process.compact
+    monkeypatch.setenv("FOUNDRY_COMPACT", "1")
+    world.save()
+    assert fake_core.process.compact
+    world.save(session={"compact": False})
+    assert not fake_core.process.compact
+    monkeypatch.setenv("FOUNDRY_COMPACT", "yes")
+    with pytest.raises(ValueError, match="FOUNDRY_COMPACT is 'yes'"):
+        world.save()
