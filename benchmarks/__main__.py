@@ -27,14 +27,14 @@ from benchmarks import forks, tables, trials
 # How `restore` may be spread over threads (RestoreTuning in csrc/graph/restore.h); the first one is the default.
 TUNINGS: Mapping[str, Mapping[str, int]] = {
     "restore": {},
-    "restore, lookup late": {"early_lookup": 0},
-    "restore, 16 loaders": {"image_threads": 16},
+    "restore, heap warm by 96 MiB": {"warm_bytes": 96 << 20},
+    "restore, heap warm by 192 MiB": {"warm_bytes": 192 << 20},
     "restore, 4 loaders": {"image_threads": 4},
-    "restore, 2 builders": {"build_threads": 2},
-    "restore, 2 instantiating": {"instantiate_threads": 2},
-    "restore, 1 thread does both": {"build_threads": 0, "instantiate_threads": 1},
-    "restore, 2 threads do both": {"build_threads": 0, "instantiate_threads": 2},
-    "restore, 4 threads do both": {"build_threads": 0, "instantiate_threads": 4},
+    "restore, lookup early": {"early_lookup": 1},
+    "restore, 1 thread does both": {"instantiate_threads": 1},
+    "restore, 4 threads do both": {"instantiate_threads": 4},
+    "restore, 1 builds, 1 instantiates": {"build_threads": 1, "instantiate_threads": 1},
+    "restore, 1 builds, 2 instantiate": {"build_threads": 1, "instantiate_threads": 2},
 }
 LOOPS: Mapping[str, Mapping[str, int]] = {
     "loop": {"image_threads": 8},
@@ -46,7 +46,7 @@ SCALES = ((67, 300), (256, 300), (1024, 300), (67, 3000))
 PARTS = ("restore", "loop", "start", "replays", "scale")
 
 COLUMNS = {
-    "restore": ("all graphs", "first graph", "open", "zones", "map and content", "start", "wait for first", "thread images", "thread kernels", "thread build", "thread instantiate", "thread images end", "thread build end", "device_bytes", "host_bytes"),
+    "restore": ("all graphs", "first graph", "open", "zones", "map and content", "start", "wait for first", "thread images", "thread kernels", "thread build", "thread instantiate", "thread globals", "thread content", "thread images end", "thread build end", "device_bytes", "host_bytes"),
     "loop": ("cold wall", "cold add", "cold edges", "cold instantiate", "warm wall", "warm add", "warm edges", "warm instantiate", "warm destroy_execs", "images_ms", "kernels_ms", "cold device_bytes", "cold host_bytes"),
     "start": ("graphs", "session", "end", "wait", "first launch of all", "first replay of all", "second launch of all", "second replay of all", "report restore.first ready", "report restore.restore"),
     "scale": ("wall", "warm loop", "first", "images_end", "build", "instantiate", "device_bytes", "host_bytes"),

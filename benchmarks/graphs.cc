@@ -43,14 +43,19 @@ using foundry::driver::Driver;
 namespace archive = foundry::archive;
 namespace graph = foundry::graph;
 
-// Mirrored by benchmarks/library.py.
+constexpr graph::RestoreTuning kTuning;
+
+// Mirrored by benchmarks/library.py, which takes the values from foundry_default_options().
 struct Options {
   uint32_t graphs = 0, nodes = 0;  // synthetic graphs of that many kernel nodes in a chain; 0: those of the archive
   uint32_t passes = 2;             // of the driver loop; the first one finds the driver's pools empty
   uint32_t threads = 1;            // of the driver loop: 1, or 2 (one adds nodes, the other instantiates)
   uint32_t by_kernel = 0;          // nodes name a CUkernel instead of a CUfunction
   uint32_t edges_with_nodes = 0;   // default edges are given when a node is added
-  uint32_t image_threads = 0, build_threads = 1, instantiate_threads = 1, queue_limit = 8, early_lookup = 1;
+  // graph::RestoreTuning
+  uint32_t image_threads = kTuning.image_threads, build_threads = kTuning.build_threads;
+  uint32_t instantiate_threads = kTuning.instantiate_threads, queue_limit = kTuning.queue_limit;
+  uint32_t early_lookup = kTuning.early_lookup ? 1 : 0, warm_mib = static_cast<uint32_t>(kTuning.warm_bytes >> 20);
 };
 
 struct Archive {
@@ -421,8 +426,8 @@ Result<std::string> restore(const std::string& path, const Options& options) {
   FOUNDRY_CU(cu, cuCtxGetCurrent, &with.context);
   FOUNDRY_CU(cu, cuCtxGetDevice, &with.device);
   with.order = data.order;
-  with.tuning = {options.image_threads, options.build_threads, options.instantiate_threads, options.queue_limit,
-                 options.early_lookup != 0};
+  with.tuning = {options.image_threads, options.build_threads,     options.instantiate_threads,
+                 options.queue_limit,   options.early_lookup != 0, uint64_t{options.warm_mib} << 20};
   size_t free_before = 0, free_after = 0, total = 0;
   FOUNDRY_CU(cu, cuMemGetInfo, &free_before, &total);
   const int64_t resident = resident_bytes();
@@ -453,6 +458,7 @@ int answer(const Result<std::string>& result, char* out, size_t bytes) {
 
 }  // namespace
 
+extern "C" __attribute__((visibility("default"))) void foundry_default_options(Options* options) { *options = {}; }
 // Both write JSON (or, when they return 1, what went wrong) to `out`. A context must be current.
 extern "C" __attribute__((visibility("default"))) int foundry_driver_loop(const char* path, const Options* options,
                                                                           char* out, size_t bytes) {

@@ -29,26 +29,23 @@ class Options(ctypes.Structure):
             "instantiate_threads",
             "queue_limit",
             "early_lookup",
+            "warm_mib",
         )
     ]
 
 
-DEFAULTS = {
-    "passes": 2,
-    "threads": 1,
-    "build_threads": 1,
-    "instantiate_threads": 1,
-    "queue_limit": 8,
-    "early_lookup": 1,
-}
-
-
 def _call(function: str, archive: str, options: dict[str, int]) -> dict[str, Any]:
     place = Path(os.environ.get(LIBRARY_VARIABLE) or Path(__file__).absolute().parent / NAME)
+    library = ctypes.CDLL(str(place))
+    values = Options()
+    library.foundry_default_options(ctypes.byref(values))
+    for name, value in options.items():
+        getattr(values, name)  # a name that is none is an error
+        setattr(values, name, value)
     answer = ctypes.create_string_buffer(1 << 16)
-    call = getattr(ctypes.CDLL(str(place)), function)
+    call = getattr(library, function)
     call.argtypes = [ctypes.c_char_p, ctypes.POINTER(Options), ctypes.c_char_p, ctypes.c_size_t]
-    if call(archive.encode(), ctypes.byref(Options(**{**DEFAULTS, **options})), answer, len(answer)) != 0:
+    if call(archive.encode(), ctypes.byref(values), answer, len(answer)) != 0:
         raise RuntimeError(answer.value.decode())
     result: dict[str, Any] = json.loads(answer.value)
     return result
