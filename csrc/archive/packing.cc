@@ -41,7 +41,7 @@ Result<std::optional<std::vector<std::byte>>> pack(std::span<const std::byte> by
     }
     packed.resize(before + size);
   }
-  if (packed.size() > bytes.size() / 10 * 9) return std::optional<std::vector<std::byte>>();
+  if (bytes.empty() || packed.size() > bytes.size() / 10 * 9) return std::optional<std::vector<std::byte>>();
   return std::optional(std::move(packed));
 }
 
