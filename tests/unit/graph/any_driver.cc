@@ -254,7 +254,7 @@ TEST_F(AnyDriverTest, ASnapshotOfTheRebuiltGraphIsTheSame) {
   while (libraries.load_next()) {
   }
   Kernels kernels(cu, view, libraries, device);
-  const GraphBuilder builder({cu, view, libraries, kernels, context, {}, {}});
+  const GraphBuilder builder({cu, view, libraries, kernels, context, {}, {}, {}});
   LookupTime time;
   const auto rebuilt = builder.build(0, time);
   ASSERT_TRUE(rebuilt.ok()) << rebuilt.error().text;
