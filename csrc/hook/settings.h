@@ -29,9 +29,9 @@ const Settings& settings() noexcept;
 inline bool hooking() noexcept { return settings().mode != Mode::off; }
 // The hook does more than pass through: not switched off, and not forked().
 bool working() noexcept;
-// This is the child of a process that had called the driver when it forked: CUDA does not work here, and the hook's state
-// is the parent's. A child that is forked before (as engines fork theirs) is a process like any other. Zone memory is
-// still freed and described after switch_off(), not here.
+// This is the child of a process that had called the driver when it forked: CUDA does not work here, and the hook's
+// state is the parent's. A child that is forked before (as engines fork theirs) is a process like any other. Zone
+// memory is still freed and described after switch_off(), not here.
 bool forked() noexcept;
 // The driver is called.
 void note_use() noexcept;
