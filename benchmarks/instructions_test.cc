@@ -71,7 +71,7 @@ FOUNDRY_MEASURED bool foundry_measured_placement(Placement* placement) {
 
 namespace {
 
-TEST(Instructions, Parse) {
+TEST(InstructionsOfArchives, Parse) {
   constexpr size_t kGraphs = 2000;
   archive::test::TemporaryDirectory directory;
   archive::test::GraphsContent content;

@@ -73,8 +73,10 @@ Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> bytes) {
   if (!names) return damaged("its section names lie outside the file");
 
   std::vector<ElfGlobal> out;
+  bool named = false;
   for (const Elf64_Shdr& table : sections) {
     if (table.sh_type != SHT_SYMTAB) continue;
+    named = true;
     const auto symbols = elf.range(table.sh_offset, table.sh_size);
     if (!symbols || table.sh_entsize != sizeof(Elf64_Sym) || table.sh_size % sizeof(Elf64_Sym) != 0 ||
         table.sh_link >= count) {
@@ -118,6 +120,13 @@ Result<std::vector<ElfGlobal>> elf_globals(std::span<const std::byte> bytes) {
         global.initial = content->subspan(symbol.st_value, symbol.st_size);
       }
       out.push_back(std::move(global));
+    }
+  }
+  // A stripped cubin must not pass for one without variables: theirs would silently keep their initial values.
+  for (size_t i = 0; !named && i < sections.size(); ++i) {
+    const auto name = text_at(*names, sections[i].sh_name);
+    if (sections[i].sh_size != 0 && name && (*name == kGlobal || *name == kGlobalInit || *name == kConstant)) {
+      return damaged("it has variables (section " + std::string(*name) + ") but no symbol table: it was stripped");
     }
   }
   return out;

@@ -306,6 +306,17 @@ TEST(ElfGlobals, FindsVariablesOfEveryKind) {
   EXPECT_TRUE(by_name["hidden"].local);
 }
 
+TEST(ElfGlobals, StrippedVariablesAreAnError) {
+  Cubin stripped;
+  stripped.sections[3].type = SHT_PROGBITS;
+  const auto globals = elf_globals(stripped.bytes());
+  ASSERT_FALSE(globals.ok());
+  EXPECT_NE(globals.error().text.find("it has variables (section .nv.global.init) but no symbol table"),
+            std::string::npos);
+  for (size_t i = 4; i < 7; ++i) stripped.sections[i].content.clear();
+  EXPECT_TRUE(must(elf_globals(stripped.bytes())).empty());
+}
+
 // Images of the simulated driver are linked host objects: their sections have addresses, and symbols with them.
 TEST(ElfGlobals, SymbolsMayHoldAddresses) {
   constexpr uint64_t kAddress = 0x4000;
