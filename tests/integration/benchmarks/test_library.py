@@ -59,7 +59,9 @@ def test_every_spread_handles_the_same_graphs(archive: Path) -> None:
         ("restore", {"build_threads": 2, "instantiate_threads": 2, "early_lookup": 0}),
         ("restore", {"build_threads": 0, "instantiate_threads": 2}),
     ]
-    done = run(archive, *trials)
+    # The mini engine's own graphs have copies, which the loop leaves out.
+    size = {"graphs": 5, "nodes": 30}
+    done = run(archive, *((name, {**size, **options}) for name, options in trials))
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     assert len({(answer["graphs"], answer["nodes"], answer["skipped"]) for answer in answers}) == 1
