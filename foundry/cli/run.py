@@ -29,7 +29,7 @@ def environment(mode: Mode, archive: str | None, env: Mapping[str, str], command
         made[ARCHIVE_VARIABLE] = os.path.abspath(archive)
     if mode == "off":
         return made
-    if not made.get(ARCHIVE_VARIABLE):
+    if not made.get(ARCHIVE_VARIABLE) and (mode == "load" or _has_parent(default_archive(env))):
         made[ARCHIVE_VARIABLE] = default_archive(env)
     if mode == "load":
         return made
@@ -42,9 +42,21 @@ def environment(mode: Mode, archive: str | None, env: Mapping[str, str], command
     if mode == "auto":
         launch = launches.key(command, env, answer.devices[0].fields if answer.devices else {})
         made[launches.LAUNCH_VARIABLE] = launch
-        if _fits(made[ARCHIVE_VARIABLE], answer.devices, launch):
+        if made.get(ARCHIVE_VARIABLE) and _fits(made[ARCHIVE_VARIABLE], answer.devices, launch):
             return made
     return hook.with_preload(made, hook.hook_library(hook.target_for(answer.devices, env), env))
+
+
+def _has_parent(archive: str) -> bool:
+    """Makes the folder of archives that nobody named; nobody else may write there: an archive is code that runs.
+
+    Where that is not possible no archive is named. Most programs name their own; the others are told to.
+    """
+    try:
+        os.makedirs(os.path.dirname(archive), mode=0o700, exist_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def _fits(archive: str, devices: Sequence[probe.Device], launch: str) -> bool:

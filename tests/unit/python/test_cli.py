@@ -139,7 +139,11 @@ def test_save_environment(monkeypatch: pytest.MonkeyPatch, library: Path) -> Non
 
 def test_hook_is_not_preloaded_twice(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     answer(monkeypatch)
-    env = {"FOUNDRY_HOOK_LIBRARY": str(library), "LD_PRELOAD": "/old/libcuda_hook.so:x.so"}
+    env = {
+        "FOUNDRY_HOOK_LIBRARY": str(library),
+        "LD_PRELOAD": "/old/libcuda_hook.so:x.so",
+        "XDG_CACHE_HOME": str(library.parent),
+    }
     assert run.environment("save", None, env)["LD_PRELOAD"] == f"{library}:x.so"
 
 
@@ -182,7 +186,7 @@ def test_default_place_of_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_auto_loads_what_served_the_same_start_and_hooks_otherwise(
     world: World, monkeypatch: pytest.MonkeyPatch, library: Path
 ) -> None:
-    env = {"FOUNDRY_HOOK_LIBRARY": str(library)}
+    env = {"FOUNDRY_HOOK_LIBRARY": str(library), "XDG_CACHE_HOME": str(world.archive.parent)}
     answer(monkeypatch)
     path, command = str(world.archive), ["serve", "--model", "a"]
 
@@ -207,18 +211,28 @@ def test_auto_loads_what_served_the_same_start_and_hooks_otherwise(
     assert "LD_PRELOAD" not in auto()
 
 
-def test_without_a_name_archives_lie_in_the_cache(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
+def test_without_a_name_archives_lie_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch, library: Path, tmp_path: Path
+) -> None:
     answer(monkeypatch)
-    env = {"FOUNDRY_HOOK_LIBRARY": str(library), "XDG_CACHE_HOME": "/c", "HOME": "/h"}
-    assert run.environment("auto", None, env)["FOUNDRY_ARCHIVE"] == "/c/foundry/archive"
+    cache = tmp_path / "c"
+    env = {"FOUNDRY_HOOK_LIBRARY": str(library), "XDG_CACHE_HOME": str(cache), "HOME": "/h"}
+    assert run.environment("load", None, env)["FOUNDRY_ARCHIVE"] == f"{cache}/foundry/archive"
     assert run.environment("load", None, {"HOME": "/h"})["FOUNDRY_ARCHIVE"] == "/h/.cache/foundry/archive"
     assert run.environment("save", None, {**env, "FOUNDRY_ARCHIVE": "/mine"})["FOUNDRY_ARCHIVE"] == "/mine"
     assert "FOUNDRY_ARCHIVE" not in run.environment("off", None, env)
+    assert not cache.exists()
+    # SAVE wants a folder to put its archive into.
+    assert run.environment("auto", None, env)["FOUNDRY_ARCHIVE"] == f"{cache}/foundry/archive"
+    assert (cache / "foundry").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").touch()
+    # Where there can be none, none is named: the program names its own or is told to.
+    assert "FOUNDRY_ARCHIVE" not in run.environment("save", None, {**env, "XDG_CACHE_HOME": str(tmp_path / "file")})
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     answer(monkeypatch, problem="libcuda.so.1 was not found", devices=[])
-    env = {"FOUNDRY_HOOK_LIBRARY": str(library)}
+    env = {"FOUNDRY_HOOK_LIBRARY": str(library), "XDG_CACHE_HOME": str(library.parent)}
     assert "LD_PRELOAD" not in run.environment("auto", None, env)
     with pytest.raises(hook.NoHook, match=r"libcuda.so.1 was not found"):
         run.environment("save", None, env)
