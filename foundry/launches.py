@@ -24,6 +24,7 @@ SUFFIX = ".launches"
 _PACKAGES = ("torch", "vllm", "sglang", "foundry")
 _VARIABLES = ("VLLM_", "SGLANG_", "PYTORCH_", "CUDA_VISIBLE_DEVICES", "FOUNDRY_SM")
 _MOST_KEYS = 256
+_DIGITS = 8  # of a fingerprint's key, in the name of an archive beside another
 _MOST_BYTES = 1 << 16
 
 
@@ -60,11 +61,12 @@ def served(archive: str, launch: str) -> bool:
 
 def record(archive: str, launch: str, good: bool) -> None:
     """Notes that the archive has served that start, or that it was refused. Never raises: the next start gets the hook."""
-    keys = [known for known in _read(archive) if known != launch]
+    before = _read(archive)
+    if not good and launch not in before:
+        return
+    keys = [known for known in before if known != launch]
     if good:
         keys = [*keys[1 - _MOST_KEYS :], launch]
-    elif not served(archive, launch):
-        return
     path = Path(archive + SUFFIX)
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -88,7 +90,12 @@ def settle(archive: str, outcome: str, used: str) -> None:
 
 def candidates(archive: str) -> list[str]:
     """The archive of that name and those that mode "auto" saved beside it for other fingerprints."""
-    return [archive, *sorted(glob.glob(glob.escape(archive) + "-????????"))]
+    return [archive, *sorted(glob.glob(sibling(glob.escape(archive), "?" * _DIGITS)))]
+
+
+def sibling(archive: str, fingerprint_key: str) -> str:
+    """Where mode "auto" saves for another fingerprint than the archive's."""
+    return f"{archive}-{fingerprint_key[:_DIGITS]}"
 
 
 def _read(archive: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from foundry import archive_json
+from foundry import archive_json, launches
 from foundry.errors import error
 from foundry.fingerprint import Fingerprint, Mismatch
 
@@ -130,7 +130,7 @@ def _compare(path: str, here: Fingerprint) -> Decision:
 def _auto(path: str, here: Fingerprint) -> Decision:
     from foundry import _core
 
-    sibling = f"{path}-{here.key()[:8]}"
+    sibling = launches.sibling(path, here.key())
     refused: list[Decision] = []
     for candidate in (path, sibling):
         if not os.path.lexists(candidate):

@@ -13,7 +13,7 @@ from foundry.graphs import Graph
 from foundry.phases import PhaseStack
 from foundry.replays import Replays
 from foundry.text import count, size
-from foundry.zones import zone_of
+from foundry.zones import slot_of, zone_of
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
@@ -98,7 +98,7 @@ class SaveBackend:
 
     def _describe(self, anchor: Anchor) -> _core.Tensor:
         tensor = self._runtime.describe(anchor.tensor)
-        slot = _core.in_zone(tensor.address) if tensor.nbytes else None
+        slot = slot_of(tensor)
         if tensor.nbytes and (slot is None or not self._is_rebuilt(slot)):
             raise invalid(
                 f"tensor {anchor.name!r} at {tensor.address:#x} was not allocated in a phase: create it (or its copy) "
@@ -119,7 +119,7 @@ class SaveBackend:
     def exporting(self, name: str, tensor: Any) -> None:
         """An export must lie in a zone: raises FoundryError otherwise."""
         described = self._runtime.describe(tensor)
-        slot = _core.in_zone(described.address) if described.nbytes else None
+        slot = slot_of(described)
         if described.nbytes and slot is None:
             raise invalid(
                 f"export {name!r} at {described.address:#x} is memory that Foundry did not see allocated: create the "
@@ -201,7 +201,7 @@ class SaveBackend:
         encoded = outputs.Encoded(returned, self._runtime.is_tensor)
         tensors = [_as(self._runtime.describe(tensor), output=True) for tensor in encoded.release()]
         for described in tensors:
-            if described.nbytes and _core.in_zone(described.address) is None:
+            if described.nbytes and slot_of(described) is None:
                 raise unsupported(
                     f"an output at {described.address:#x} is memory that Foundry did not see allocated: create it "
                     "inside a phase or inside the captured function"

@@ -16,4 +16,9 @@ def zone_of(runtime: Runtime, tensor: Any) -> int | None:
         described = runtime.describe(tensor)
     except _core.FoundryError:
         return None
+    return slot_of(described)
+
+
+def slot_of(described: _core.Tensor) -> int | None:
+    """The same for what a runtime has described."""
     return _core.in_zone(described.address) if described.nbytes else None

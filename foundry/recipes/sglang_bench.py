@@ -11,12 +11,11 @@ Exit code: 0 if every graph was restored and tokens are equal, 1 otherwise.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 from foundry.recipes.engines.in_turns import compared
-from foundry.recipes.engines.runs import console, replays, restored, summary
+from foundry.recipes.engines.runs import console, has_archive, replays, restored, summary
 from foundry.recipes.engines.sglang_recipe import arguments, count, in_process, starts, tokens
 
 
@@ -24,11 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     options, runs = arguments("sglang_bench", __doc__, argv)
     with runs:
-        if not os.path.isdir(options.archive):
-            saved = runs.run("save")
-            if saved is None:
-                return 1
-            summary(saved)
+        if not has_archive(options, runs):
+            return 1
         # Native first: it measures what is free for its KV cache, LOAD has the figure of SAVE.
         with runs.serving("native") as native, runs.serving("load", extra=["--compare"]) as load:
             if native is None or load is None:

@@ -10,11 +10,10 @@ Exit code: 0 if every graph was restored and every token is equal (or differs no
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.runs import Results, console, equal_tokens, replays, restored, summary, table
+from foundry.recipes.engines.runs import Results, console, equal_tokens, has_archive, replays, restored, summary, table
 from foundry.recipes.engines.vllm_recipe import arguments, starts
 
 
@@ -22,11 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     options, runs = arguments("vllm_bench", __doc__, argv)
     with runs:
-        if not os.path.isdir(options.archive):
-            saved = runs.run("save")
-            if saved is None:
-                return 1
-            summary(saved)
+        if not has_archive(options, runs):
+            return 1
         found: dict[str, Results] = {}
         for name, mode, extra in (
             ("eager", "native", ("--eager",)),

@@ -13,22 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.runs import keep_tokens, summary
+from foundry.recipes.engines.runs import save
 from foundry.recipes.engines.vllm_recipe import arguments, starts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
-    options, runs = arguments("vllm_save", __doc__, argv)
-    with runs:
-        saved = runs.run("save")
-    if saved is None:
-        return 1
-    starts({"SAVE": saved})
-    summary(saved)
-    if saved["foundry"]["outcome"] == "saved":
-        keep_tokens(saved, options.archive)
-    return 0 if saved["foundry"]["outcome"] == "saved" and not saved["foundry"]["left_out"] else 1
+    return save(*arguments("vllm_save", __doc__, argv), starts)
 
 
 if __name__ == "__main__":

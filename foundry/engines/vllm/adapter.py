@@ -36,9 +36,6 @@ class Adapter:
         self._pieces: set[int] = set()  # SAVE: numbers of the pieces seen
         self._restored: dict[int, dict[Any, Any]] = {}  # LOAD: entries of every piece by descriptor
 
-    def installed(self) -> None:
-        """The session has begun."""
-
     def refusal(self, runner: Any) -> str:
         """Why this model, now that it is loaded, is served natively; "" if it need not be."""
         return ""

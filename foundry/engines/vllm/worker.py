@@ -21,7 +21,7 @@ _KV_BYTES = "vllm.available_kv_cache_bytes"
 
 def holds_state(module: str) -> bool:
     """Modules whose objects may hold device tensors that graphs use."""
-    return module.split(".")[0] in ("vllm", "torch.nn", "transformers_modules") or module.startswith("torch.nn.")
+    return module.split(".")[0] in ("vllm", "transformers_modules") or module.startswith("torch.nn.")
 
 
 class Worker(gpu_worker.Worker):  # type: ignore[misc]
@@ -48,7 +48,6 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         with patch.object(adapter.runner_class, "__init__", constructed):
             super().init_device()
         self.foundry_adapter = adapter
-        adapter.installed()
 
     def _takes_part(self) -> bool:
         """Whether there is a session; if not, why has been said."""

@@ -243,6 +243,29 @@ def tokens_as_saved(results: Results, archive: str) -> bool:
     return same == total
 
 
+def save(options: argparse.Namespace, runs: Runs, starts: Callable[[dict[str, Results]], None]) -> int:
+    """The recipes that save: one start, its table (`starts` prints it), its tokens; the exit code."""
+    with runs:
+        saved = runs.run("save")
+    if saved is None:
+        return 1
+    starts({"SAVE": saved})
+    summary(saved)
+    if saved["foundry"]["outcome"] == "saved":
+        keep_tokens(saved, options.archive)
+    return 0 if saved["foundry"]["outcome"] == "saved" and not saved["foundry"]["left_out"] else 1
+
+
+def has_archive(options: argparse.Namespace, runs: Runs) -> bool:
+    """Saves the archive if there is none; False if that failed."""
+    if os.path.isdir(options.archive):
+        return True
+    saved = runs.run("save")
+    if saved is not None:
+        summary(saved)
+    return saved is not None
+
+
 def _golden(archive: str) -> Path:
     return Path(f"{archive.rstrip('/')}.tokens.json")
 
