@@ -49,7 +49,7 @@ Result<StoredImage> store_image(int archive, std::span<const std::byte> image) {
   if (out.existed) return out;
   // Written under a name of our own and renamed: a process that stores the same image at the same time replaces it by
   // equal bytes.
-  const std::string temporary = temporary_name(hex(out.hash));
+  FOUNDRY_ASSIGN(const std::string temporary, temporary_name(hex(out.hash)));
   Status written = write_new_file(directory.get(), temporary, image);
   if (written.ok() && renameat(directory.get(), temporary.c_str(), directory.get(), hex(out.hash).c_str()) != 0) {
     written = io_error("cannot rename", name, errno);

@@ -110,7 +110,7 @@ Result<Publication> Publication::begin(const std::string& target, PublishOptions
   FOUNDRY_ASSIGN(out.existing_, identify(out.parent_.get(), out.target_name_, path));
   if (out.existing_) FOUNDRY_TRY(check_replaceable(out.parent_.get(), out.target_name_, path));
 
-  out.staging_name_ = temporary_name(out.target_name_);
+  FOUNDRY_ASSIGN(out.staging_name_, temporary_name(out.target_name_));
   out.staging_path_ = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + out.staging_name_;
   if (mkdirat(out.parent_.get(), out.staging_name_.c_str(), 0777) != 0) {
     return io_error("cannot make the staging directory", out.staging_path_, errno);
@@ -228,7 +228,7 @@ Result<std::string> Publication::replace() {
 // Two renames; a crash between them leaves the old archive whole under its .old name, from where restore_set_aside()
 // takes it back.
 Result<std::string> Publication::set_aside_and_rename() {
-  const std::string aside = temporary_name(target_name_, kSetAsideMark);
+  FOUNDRY_ASSIGN(const std::string aside, temporary_name(target_name_, kSetAsideMark));
   const int parent = parent_.get();
   if (renameat(parent, target_name_.c_str(), parent, aside.c_str()) != 0) {
     return errno == ENOENT ? lost() : io_error("cannot set aside", target_, errno);

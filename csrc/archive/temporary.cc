@@ -1,17 +1,27 @@
 #include "csrc/archive/temporary.h"
 
+#include <errno.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <random>
 
+#include "csrc/archive/files.h"
 #include "csrc/base/text.h"
 
 namespace foundry::archive {
 
-std::string temporary_name(std::string_view base, std::string_view mark) {
-  std::random_device device;
-  const unsigned long long random = static_cast<unsigned long long>(device()) << 32 | device();
+Result<std::string> temporary_name(std::string_view base, std::string_view mark) {
+  // Not std::random_device: it throws, and reads /dev/urandom, which a chroot may lack.
+  unsigned long long random;
+  ssize_t got;
+  do {
+    got = getrandom(&random, sizeof random, 0);
+  } while (got < 0 && errno == EINTR);
+  if (got != sizeof random) {
+    return io_error("The system gives no random number (getrandom) for the temporary name of", std::string(base),
+                    got < 0 ? errno : EIO);
+  }
   return std::string(base) + std::string(mark) + std::to_string(getpid()) + format("-%016llx", random);
 }
 

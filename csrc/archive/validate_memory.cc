@@ -44,7 +44,7 @@ class MemoryValidator {
   Range in_zone(uint64_t address, uint64_t bytes, uint32_t zone, size_t record) {
     check_.index("zone", zone, Section::zones, zones_.size());
     const ZoneRecord& z = zones_[zone];
-    uint64_t end;
+    uint64_t end = 0;
     check_.require(bytes > 0 && address >= z.base && add(address, bytes, &end) && end <= z.base + z.size,
                    "the range does not lie inside its zone");
     return {address, end, record, zone};

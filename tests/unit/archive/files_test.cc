@@ -204,9 +204,9 @@ TEST_F(Files, InventoryListsEveryFileWithItsIdentity) {
 }
 
 TEST(Temporary, NamesTellTheirProcess) {
-  const std::string name = temporary_name("archive");
+  const std::string name = must(temporary_name("archive"));
   EXPECT_EQ(temporary_owner(name, "archive", kTemporaryMark), getpid());
-  EXPECT_NE(name, temporary_name("archive"));
+  EXPECT_NE(name, must(temporary_name("archive")));
   EXPECT_EQ(temporary_owner(name, "archive", kSetAsideMark), std::nullopt);
   EXPECT_EQ(temporary_owner(name, "other", kTemporaryMark), std::nullopt);
   for (const char* bad : {"archive", "archive.tmp-", "archive.tmp-12", "archive.tmp-12-", "archive.tmp-12-xyz",

@@ -1,9 +1,14 @@
 // Atomic publish: whenever the writer dies, there is the previous archive, the new one, or a way back to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -324,6 +329,30 @@ TEST_P(Publish, ReadersOfTheOldArchiveAreNotDisturbed) {
   const File file = must(File::open(root.get(), "rank_0/graphs.fdry", FileKind::graphs));
   ASSERT_TRUE(save(target(), "new", options()).ok());
   EXPECT_EQ(file.view(file.section<Section::graphs>()[0].name), "decode/1");
+}
+
+// From here on this process gets no random number from the system.
+bool deny_random_numbers() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getrandom, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST_P(Publish, WithoutRandomNumbersNothingBegins) {
+  EXPECT_EXIT(
+      {
+        if (!deny_random_numbers()) _exit(2);
+        const auto begun = Publication::begin(target(), options());
+        fprintf(stderr, "%s", begun.ok() ? "it began" : begun.error().text.c_str());
+        _exit(begun.ok() || begun.error().kind != ErrorKind::io);
+      },
+      ::testing::ExitedWithCode(0), "no random number .* of model.fdry: Function not implemented");
+  EXPECT_EQ(entries(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Exchange, Publish, ::testing::Bool(),
