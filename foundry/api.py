@@ -49,7 +49,7 @@ def session(
     on_mismatch: str | None = None,
     strict: bool = False,
     fingerprint: Mapping[str, object] | None = None,
-    golden: bool = False,
+    golden: bool | None = None,
     verify: bool | None = None,
     compact: bool | None = None,
     exec_budget: int | None = None,
@@ -65,11 +65,11 @@ def session(
     strict: on SAVE any finding of the pointer audit, and any graph that cannot be saved, raises.
     fingerprint: fields of yours that must be equal on SAVE and LOAD (model, quantization, flags, ...).
     golden: on SAVE record golden runs of all graphs: what each computes from its inputs as they are at the end.
+        None takes FOUNDRY_GOLDEN (0 or 1), else no.
     verify: on LOAD replay golden runs before anything else does, and capture natively what computes something else;
         None takes FOUNDRY_VERIFY (0 or 1), else no.
     compact: on SAVE compress the graphs: a smaller archive that takes longer to open. None takes FOUNDRY_COMPACT (0 or
         1), else no.
-
     exec_budget: on LOAD device memory in bytes that instantiated graphs may take (about 2.9 KB a node, and 7.8 KB of host
         memory that the budget bounds with it). Beyond it graphs that were not replayed, or not for the longest time,
         lose what was instantiated; their next replay instantiates them again, which takes some milliseconds. None
@@ -91,7 +91,7 @@ class Session:
         on_mismatch: str | None,
         strict: bool,
         fingerprint: Mapping[str, object] | None,
-        golden: bool,
+        golden: bool | None,
         verify: bool | None,
         compact: bool | None,
         exec_budget: int | None,
@@ -101,7 +101,7 @@ class Session:
         self._fail = modes.chosen_reaction(on_mismatch) == "fail"
         self._strict = strict
         self._extra = fingerprint
-        self._all_golden = golden
+        self._all_golden = modes.chosen_golden(golden)
         self._golden: set[str] = set()
         self._host: list[object] = []  # kept alive
         self._verify = modes.chosen_verify(verify)

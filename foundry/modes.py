@@ -21,6 +21,7 @@ MODES: tuple[Mode, ...] = ("auto", "save", "load", "off")
 MODE_VARIABLE = "FOUNDRY_MODE"
 ARCHIVE_VARIABLE = "FOUNDRY_ARCHIVE"
 MISMATCH_VARIABLE = "FOUNDRY_ON_MISMATCH"
+GOLDEN_VARIABLE = "FOUNDRY_GOLDEN"
 VERIFY_VARIABLE = "FOUNDRY_VERIFY"
 COMPACT_VARIABLE = "FOUNDRY_COMPACT"
 EXEC_BUDGET_VARIABLE = "FOUNDRY_EXEC_BUDGET"
@@ -63,6 +64,11 @@ def chosen_reaction(on_mismatch: str | None) -> OnMismatch:
     if found not in ("fallback", "fail"):
         raise ValueError(f"on_mismatch is {found!r}, not 'fallback' or 'fail'")
     return cast(OnMismatch, found)
+
+
+def chosen_golden(golden: bool | None) -> bool:
+    """`golden`, or for None the environment's, or no. Raises ValueError for a value that is neither 0 nor 1."""
+    return _chosen(golden, GOLDEN_VARIABLE)
 
 
 def chosen_verify(verify: bool | None) -> bool:

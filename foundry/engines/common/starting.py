@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("foundry")
 
 State = Literal["native", "save", "load"]
-# For SAVE: also record what every graph computes, for FOUNDRY_VERIFY=1 on LOAD.
-GOLDEN_VARIABLE = "FOUNDRY_GOLDEN"
 
 
 class EngineStart:
@@ -71,7 +68,7 @@ class EngineStart:
         with self._guarded("begin"):
             self._speaks.enter_context(_logged(self._logs))
             fields = fingerprint() if callable(fingerprint) else fingerprint
-            session = foundry.session(fingerprint=fields, golden=os.environ.get(GOLDEN_VARIABLE, "0") == "1")
+            session = foundry.session(fingerprint=fields)
             report = self._report = session.report
             self._session = session.begin()
             if self.state != "native":

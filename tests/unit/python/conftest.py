@@ -26,6 +26,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "FOUNDRY_ON_MISMATCH",
         "FOUNDRY_COMPACT",
         "FOUNDRY_EXEC_BUDGET",
+        "FOUNDRY_GOLDEN",
         "FOUNDRY_VERIFY",
         "FOUNDRY_VERIFY_REPORT",
     ):

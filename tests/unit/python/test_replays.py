@@ -125,6 +125,18 @@ def test_golden_runs_are_recorded_for_the_graphs_asked_for(world: World) -> None
     assert every.session.report.golden == every.session.report.saved
 
 
+def test_golden_runs_of_all_graphs_are_asked_for_by_the_environment_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOUNDRY_GOLDEN", "1")
+    every = world.save()
+    assert every.session.report.golden == every.session.report.saved != []
+    assert world.save(session={"golden": False}).session.report.golden == []
+    monkeypatch.setenv("FOUNDRY_GOLDEN", "yes")
+    with pytest.raises(ValueError, match="FOUNDRY_GOLDEN is 'yes'"):
+        world.save()
+
+
 def test_a_golden_run_that_fails_is_a_note(world: World) -> None:
     def last(engine: Engine) -> None:
         graph = engine.session.graph("g", lambda: engine.framework.add(engine.x, engine.x), golden=True)
