@@ -22,6 +22,36 @@ std::set<uint64_t> argument_words(const graph::GraphView& view, uint32_t graph) 
   return words;
 }
 
+// Device memory that a copy can read, wherever it was allocated.
+bool readable(const driver::Driver& driver, uint64_t address) {
+  unsigned int type = 0;
+  int mapped = 0;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MAPPED};
+  void* values[] = {&type, &mapped};
+  return driver.cuPointerGetAttributes(2, which, values, address) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
+         mapped != 0;
+}
+
+// Words in the arguments that hold a value: those in memory that LOAD gives back, and the others.
+struct Words {
+  std::set<uint64_t> kept;
+  std::set<uint64_t> elsewhere;
+
+  void add(uint64_t address, bool live) { (live ? kept : elsewhere).insert(address); }
+};
+
+std::string unusable(const layout::RangeMap& ranges, const char* what, const Words& words) {
+  if (!words.kept.empty() || words.elsewhere.empty()) return "";
+  const uint64_t address = *words.elsewhere.begin();
+  const auto range = ranges.find(address);
+  return format(
+      "; the %s is at %s, %s", what, hex(address).c_str(),
+      range ? format("in allocation %llu, which was freed", static_cast<unsigned long long>(ranges[*range].ordinal))
+                  .c_str()
+            : "which the hook did not place: it was allocated before Foundry's hook worked, or by a call that "
+              "`foundry doctor` and FOUNDRY_LOG=1 tell about");
+}
+
 }  // namespace
 
 Status Saver::set_generator(uint32_t graph, uint64_t increment, uint64_t seed, uint64_t offset) {
@@ -33,29 +63,31 @@ Status Saver::set_generator(uint32_t graph, uint64_t increment, uint64_t seed, u
   FOUNDRY_TRY(scope.status());
   FOUNDRY_ASSIGN(const layout::RangeMap ranges, layout::RangeMap::of(process_.abi()));
   const std::set<uint64_t> words = argument_words(tables.view(), graph);
-  std::set<uint64_t> seeds;
-  std::set<uint64_t> offsets;
+  Words seeds;
+  Words offsets;
   for (const uint64_t word : words) {
     if (word % sizeof(uint64_t) != 0) continue;
     const auto range = ranges.find(word);
-    if (!range || ranges[*range].state != FOUNDRY_RANGE_LIVE) continue;
+    const bool live = range && ranges[*range].state == FOUNDRY_RANGE_LIVE;
+    if (!live && !readable(process_.driver(), word)) continue;
     uint64_t value = 0;
     FOUNDRY_CU(process_.driver(), cuMemcpyDtoH, &value, word, sizeof value);
-    if (value == seed) seeds.insert(word);
-    if (value == offset) offsets.insert(word);
+    if (value == seed) seeds.add(word, live);
+    if (value == offset) offsets.add(word, live);
   }
-  if (seeds.size() != 1 || offsets.size() != 1) {
+  if (seeds.kept.size() != 1 || offsets.kept.size() != 1) {
     return Error{
         ErrorKind::unsupported, 0,
         format("it draws random numbers, but the words that its kernels read seed and offset from cannot be told: "
-               "%zu words hold the seed and %zu the offset among %zu addresses in its arguments",
-               seeds.size(), offsets.size(), words.size())};
+               "%zu words hold the seed and %zu the offset among %zu addresses in its arguments%s%s",
+               seeds.kept.size(), offsets.kept.size(), words.size(), unusable(ranges, "seed", seeds).c_str(),
+               unusable(ranges, "offset", offsets).c_str())};
   }
   archive::GraphRecord& record = tables.graphs[graph];
   record.flags |= archive::kGraphUsesGenerator;
   record.generator_increment = increment;
-  record.generator_seed = *seeds.begin();
-  record.generator_offset = *offsets.begin();
+  record.generator_seed = *seeds.kept.begin();
+  record.generator_offset = *offsets.kept.begin();
   return success();
 }
 

@@ -55,6 +55,8 @@ class TorchGraph:
         """
         self.raw()  # there are no replays of a graph that cannot be saved
         self.instantiate()
+        # The capture wrote the words on its own stream, and on a busy GPU that may come after a replay on another one.
+        torch.cuda.synchronize(self._device)
         generator = torch.cuda.default_generators[self._device]
         seed, offset = int(generator.initial_seed()), int(generator.get_offset())
         generator.manual_seed(_PROBE_SEED)
@@ -91,6 +93,8 @@ class Capturer:
             torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"),
         ):
             outputs = function()
+        # What PyTorch wrote before the capture (seed and offset) must not come after a first replay.
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return TorchGraph(graph, outputs, self._device, kept)
 
     def pool(self, graphs_slot: int | None) -> Any:

@@ -399,6 +399,41 @@ class PinnedMemoryInOwnCode(ModuleInCapture):
         return outputs
 
 
+class MemoryProperties(ctypes.Structure):
+    """CUmemAllocationProp of cuda.h, pinned memory of device 0."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("location", ctypes.c_int * 2),
+        ("win32", HANDLE),
+        ("flags", ctypes.c_uint64),
+    ]
+
+
+class GeneratorElsewhere(StoryEngine):
+    """One graph reads seed and offset from memory that the engine maps itself, so no zone holds it."""
+
+    def capture(self, name: str, batch: int, function: Forward) -> Replayable:
+        if name != "decode/8":
+            return super().capture(name, batch, function)
+        handle, address, nbytes = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_size_t(2 << 20)
+        properties = MemoryProperties(type=1, location=(1, 0))
+        none, flags = ctypes.c_size_t(0), ctypes.c_uint64(0)
+        must("cuMemCreate", ctypes.byref(handle), nbytes, ctypes.byref(properties), flags)
+        must("cuMemAddressReserve", ctypes.byref(address), nbytes, none, flags, flags)
+        must("cuMemMap", address, nbytes, none, handle, flags)
+        must("cuMemSetAccess", address, nbytes, ctypes.byref((ctypes.c_int * 3)(1, 0, 3)), ctypes.c_size_t(1))
+        generator = self.device.generator
+        words = generator.seed_word, generator.offset_word
+        generator.seed_word = self.device.adopt(address.value, (1,), "uint64", 8)
+        generator.offset_word = self.device.adopt(address.value + 8, (1,), "uint64", 8)
+        try:
+            return super().capture(name, batch, function)
+        finally:
+            generator.seed_word, generator.offset_word = words
+
+
 class SmallestFirst(StoryEngine):
     """Captures the smallest graph first: the pool's places grow, and the largest graph comes last."""
 

@@ -162,6 +162,16 @@ def test_stream_ordered_scratch_in_a_capture(plain: tuple[Place, Done], place: P
     restored(place.run("load"), plain[1])
 
 
+def test_generator_in_memory_that_no_zone_holds(plain: tuple[Place, Done], place: Place) -> None:
+    save = place.run("save", kinds=(engines.GeneratorElsewhere,))
+    assert set(save.report["left_out"]) == {"decode/8"}, save.output
+    sentence = next(text for text in save.report["left_out"]["decode/8"] if "random" in text)
+    assert "0 words hold the seed and 0 the offset" in sentence
+    for what in ("seed", "offset"):
+        assert re.search(rf"the {what} is at 0x[0-9a-f]+, which the hook did not place", sentence), sentence
+    served(place, plain[1], "decode/8")
+
+
 def test_graph_that_its_owner_changes_afterwards(plain: tuple[Place, Done], place: Place) -> None:
     """Nodes are copied when the graph is captured: what becomes of it later does not matter."""
     save = place.run("save", kinds=(engines.ChangedAfterwards,))

@@ -92,6 +92,16 @@ def test_generator_of_a_kept_graph(torch: FakeTorch, capturer: Any) -> None:
         assert (torch.generator.seed, torch.generator.offset) == (5, 0)
 
 
+def test_generator_is_asked_once_the_capture_has_written_its_words(torch: FakeTorch, capturer: Any) -> None:
+    """PyTorch writes seed and offset on the capture's stream, too; late, they would replace the ones searched for."""
+    from foundry.torch.capture import TorchGraph
+
+    torch.cuda.synchronize = lambda device: torch.log.append("synchronize")
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    TorchGraph(graph, None, 0, False).generator()
+    assert torch.log == ["synchronize", "replay", "synchronize"]
+
+
 def test_around_a_capture_into_the_zone(torch: FakeTorch, capturer: Any) -> None:
     with capturer.around(3):
         torch.log.append("capture")
