@@ -21,15 +21,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from foundry import launches, modes, tracing
-from foundry.anchors import Anchor, Anchors
-from foundry.errors import error
-from foundry.exports import Events, Exports
-from foundry.home import Home
-from foundry.native import Backend, NativeBackend
+from foundry.anchors import Anchor
+from foundry.choosing import Beginning, Declared, Options
 from foundry.report import Report
 
 if TYPE_CHECKING:
     from foundry.graphs import Graph
+    from foundry.home import Home
+    from foundry.native import Backend
     from foundry.runtime import Runtime
 
 log = logging.getLogger("foundry")
@@ -77,44 +76,22 @@ def session(
 
     Raises ValueError for arguments that make no sense.
     """
-    return Session(path, mode, runtime, on_mismatch, strict, fingerprint, golden, verify, compact, exec_budget)
+    options = Options.chosen(path, mode, on_mismatch, strict, fingerprint, golden, verify, compact, exec_budget)
+    return Session(options, runtime)
 
 
 class Session:
     """SAVE or LOAD around an engine's start; one at a time in a process."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        mode: str,
-        runtime: Runtime | None,
-        on_mismatch: str | None,
-        strict: bool,
-        fingerprint: Mapping[str, object] | None,
-        golden: bool | None,
-        verify: bool | None,
-        compact: bool | None,
-        exec_budget: int | None,
-    ) -> None:
-        self._mode = modes.chosen_mode(mode)
-        self._path = "" if self._mode == "off" else modes.chosen_path(path)
-        self._fail = modes.chosen_reaction(on_mismatch) == "fail"
-        self._strict = strict
-        self._extra = fingerprint
-        self._all_golden = modes.chosen_golden(golden)
-        self._golden: set[str] = set()
-        self._host: list[object] = []  # kept alive
-        self._verify = modes.chosen_verify(verify)
-        self._compact = modes.chosen_compact(compact)
-        self._exec_budget = modes.chosen_exec_budget(exec_budget)
+    def __init__(self, options: Options, runtime: Runtime | None) -> None:
+        self._options = options
         self._given_runtime = runtime
-        self._anchors = Anchors()
-        self._exports = Exports()
-        self._events = Events()
+        self._declared = Declared()
+        self._host: list[object] = []  # kept alive
         self._backend: Backend | None = None
         self._home: Home | None = None  # where CUDA is used
         self._ended = False
-        self.report = Report(self._path, self._mode, "off")
+        self.report = Report(options.path, options.mode, "off")
 
     # ---- inside the block
 
@@ -133,16 +110,16 @@ class Session:
         caches) must land there. Raises FoundryError on SAVE if it was not allocated in a phase.
         """
         backend = self._entered()
-        if self._mode != "off":
+        if self._options.mode != "off":
             anchor = Anchor(name, tensor, mutable)
             backend.registered(anchor)
-            self._anchors.add(name, tensor, mutable)
+            self._declared.anchors.add(name, tensor, mutable)
         return tensor
 
     def register_module(self, name: str, module: T) -> T:
         """Registers every parameter and buffer of a module under `name`.<qualified name>; returns the module."""
         self._entered()
-        if self._mode != "off":
+        if self._options.mode != "off":
             for child, tensor, constant in self._runtime().named_tensors(module):
                 self.register(f"{name}.{child}", tensor, mutable=not constant)
         return module
@@ -158,7 +135,7 @@ class Session:
         taken. On LOAD graphs that need memory that is missing or does not fit are captured natively.
         """
         backend = self._entered()
-        if self._mode != "off":
+        if self._options.mode != "off":
             backend.registered_host(name, memory)
             self._host.append(memory)
         return memory
@@ -171,7 +148,7 @@ class Session:
         one too. Raises FoundryError on SAVE if the tensor's memory lies in no zone, or is part of a phase that LOAD
         runs itself and was not registered.
         """
-        return self._exports.add(self._entered(), name, tensor)
+        return self._declared.exports.add(self._entered(), name, tensor)
 
     def exported(self, name: str) -> Any:
         """The tensor exported under `name`: by this process, or on LOAD by SAVE. None if there is none yet.
@@ -183,7 +160,7 @@ class Session:
             if hidden is None:
                 hidden = s.export("hidden", first_forward())
         """
-        return self._exports.get(self._entered(), name)
+        return self._declared.exports.get(self._entered(), name)
 
     def register_event(self, name: str, event: T) -> T:
         """Declares an event that captured graphs record, or wait for, and that the program uses too; returns it.
@@ -192,7 +169,7 @@ class Session:
         that use it comes back on LOAD as `event(name)`. Raises FoundryError if another event has the name.
         """
         self._entered()
-        self._events.add(name, event)
+        self._declared.events.add(name, event)
         return event
 
     def event(self, name: str) -> Any:
@@ -203,7 +180,7 @@ class Session:
         only some graphs can be restored, the others are captured with the event of those.
         """
         found = self._entered().event(name)
-        return self._events.get(name) if found is None else found
+        return self._declared.events.get(name) if found is None else found
 
     def graph(self, name: str, function: Callable[[], Any], warmup: int = 2, golden: bool = False) -> Graph:
         """The graph of `function`, a call without arguments that reads registered tensors and returns outputs.
@@ -214,8 +191,8 @@ class Session:
         golden: SAVE records what the graph computes from its inputs as they are at the end of the block. That takes a
         few replays and overwrites caches (see docs/operations.md).
         """
-        if golden or self._all_golden:
-            self._golden.add(name)
+        if golden or self._options.golden:
+            self._declared.golden.add(name)
         return self._entered().graph(name, function, warmup)
 
     def in_phase(self, tensor: Any) -> bool:
@@ -259,8 +236,8 @@ class Session:
         SAVE: what cannot be saved is left out, as with `graph`. Otherwise nothing is recorded. Raises FoundryError if
         the name was used before.
         """
-        if golden or self._all_golden:
-            self._golden.add(name)
+        if golden or self._options.golden:
+            self._declared.golden.add(name)
         return self._entered().adopt(name, graph, outputs)
 
     def restored(self, name: str) -> Graph | None:
@@ -320,19 +297,21 @@ class Session:
     def __enter__(self) -> Session:
         if self._backend is not None:
             raise RuntimeError("a session can be entered once")
-        if self._mode == "off":
-            self._backend = NativeBackend(self._runtime, self.report)
+        beginning = Beginning(self._options, self._declared, self._runtime, self.report)
+        if self._options.mode == "off":
+            self._backend = beginning.backend()
             return self
         global _active
         with _active_lock:
             if _active is not None:
-                raise RuntimeError(f"a session for {_active._path} is active: one at a time in a process")
+                raise RuntimeError(f"a session for {_active._options.path} is active: one at a time in a process")
             _active = self
         try:
-            self._backend = self._begin()
+            self._backend = beginning.backend()
         except BaseException:
             self._leave()
             raise
+        self._home = beginning.home
         return self
 
     def __exit__(
@@ -355,8 +334,8 @@ class Session:
 
     def _leave(self) -> None:
         global _active
-        if self._mode == "auto":
-            launches.settle(self._path, self.report.outcome, self.report.archive)
+        if self._options.mode == "auto":
+            launches.settle(self._options.path, self.report.outcome, self.report.archive)
         if os.environ.get(modes.VERIFY_REPORT_VARIABLE):
             self.report.write_verdicts(os.environ[modes.VERIFY_REPORT_VARIABLE])
         with _active_lock:
@@ -376,90 +355,3 @@ class Session:
 
             self._given_runtime = runtime()
         return self._given_runtime
-
-    # ---- choosing what to do
-
-    def _begin(self) -> Backend:
-        try:
-            from foundry import _core
-        except ImportError as problem:
-            if self._mode == "save" or self._fail:
-                raise
-            return self._go_native(f"Foundry's extension cannot be loaded ({problem})")
-        try:
-            return self._choose()
-        except _core.FoundryError as problem:
-            if self._mode == "save" or self._fail:
-                self.report.outcome, self.report.reason = "failed", str(problem)
-                raise
-            return self._go_native(str(problem))
-
-    def _choose(self) -> Backend:
-        from foundry import _core, fingerprint
-
-        reason = _core.driver_available()
-        if reason is not None:
-            raise error("driver", reason)
-        if os.environ.get(tracing.VARIABLE):
-            tracing.begin(os.environ[tracing.VARIABLE])
-        runtime = self._runtime()
-        self._home = Home()
-        device = runtime.device()
-        with self.report.step("fingerprint"):
-            here = fingerprint.take(runtime, device, self._extra)
-            decision = modes.decide(self._mode, self._path, here)
-        self.report.archive, self.report.reason = decision.path, decision.reason
-        self.report.mismatches = decision.mismatches
-        if decision.action == "native":
-            if self._fail:
-                raise error("mismatch", f"{decision.reason}\n{fingerprint.mismatch_table(decision.mismatches)}")
-            return self._go_native(decision.reason)
-        if decision.action == "save":
-            return self._save(decision, runtime, device, here)
-        return self._load(decision, runtime, device)
-
-    def _save(self, decision: modes.Decision, runtime: Runtime, device: int, here: Any) -> Backend:
-        from foundry.saving import SaveBackend
-
-        backend = SaveBackend(
-            decision.path,
-            runtime,
-            device,
-            here,
-            self._anchors,
-            self._exports,
-            self._events,
-            self._golden,
-            self.report,
-            self._strict,
-            self._compact,
-            self._mode == "auto",
-        )
-        self.report.outcome = "saving"
-        return backend
-
-    def _load(self, decision: modes.Decision, runtime: Runtime, device: int) -> Backend:
-        from foundry import _core
-        from foundry.loading import LoadBackend
-
-        assert decision.manifest is not None  # it was compared
-        self.report.notes = dict(decision.manifest.notes)
-        self.report.warnings += _core.archive_warnings(decision.path)
-        backend = LoadBackend(
-            decision.path,
-            decision.manifest,
-            runtime,
-            device,
-            self._anchors,
-            self.report,
-            self._fail,
-            self._verify,
-            self._exec_budget,
-        )
-        self.report.outcome = "loading"
-        return backend
-
-    def _go_native(self, reason: str) -> Backend:
-        self.report.outcome, self.report.reason = "native", reason
-        log.warning("%s", self.report)
-        return NativeBackend(self._runtime, self.report)

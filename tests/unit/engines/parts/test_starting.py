@@ -200,7 +200,7 @@ def test_only_tensors_of_phases_are_registered_each_once(engine: Any) -> None:
     made.start.register_reachable("again", made.buffers)
     made.start.register_module("again", made.model)
     session = made.start._session
-    assert [(a.name, a.mutable) for a in session._anchors] == [
+    assert [(a.name, a.mutable) for a in session._declared.anchors] == [
         ("model.w", False),
         ("buffers.x", True),
         ("buffers.more[0]", True),
@@ -220,7 +220,7 @@ def test_an_attribute_that_is_replaced_has_a_name_of_its_own(engine: Any) -> Non
             made.buffers.x = made.framework.tensor(bytes(32))
         made.start.register_reachable("buffers", made.buffers)
         made.capture()
-        names = [anchor.name for anchor in made.start._session._anchors]
+        names = [anchor.name for anchor in made.start._session._declared.anchors]
         assert names[1:] == ["buffers.x", "buffers.more[0]", "buffers.x#2", "buffers.x#3", "buffers.x#4"]
         made.start.end()
         made.check()
@@ -238,7 +238,7 @@ def test_a_name_that_looks_like_a_second_one(engine: Any) -> None:
         a, b, c = (made.framework.tensor(bytes(8)) for _ in range(3))
     for name, tensor in (("x#2", a), ("x", b), ("x", c)):
         made.start._register(name, tensor, mutable=True)
-    assert [anchor.name for anchor in made.start._session._anchors] == ["x#2", "x", "x#3"]
+    assert [anchor.name for anchor in made.start._session._declared.anchors] == ["x#2", "x", "x#3"]
     made.start.end()
 
 
@@ -418,5 +418,5 @@ def test_objects_of_other_modules_are_not_walked_into(engine: Any) -> None:
     with made.start.phase("buffers"):
         foreign = SimpleNamespace(t=made.framework.tensor(bytes(8)))
     made.start.register_reachable("r", Buffers(foreign=foreign))
-    assert list(made.start._session._anchors) == []
+    assert list(made.start._session._declared.anchors) == []
     made.start.end()
