@@ -9,16 +9,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, host, journal, native, reseat, vacating, verifying
-from foundry.anchors import Anchor, Anchors, Comparison, Move, compare
+from foundry import _core, host, journal, native, verifying
+from foundry.anchors import Anchor, Anchors
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
 from foundry.home import Home, stop_at_exit
 from foundry.phases import PhaseStack
-from foundry.report import Reseated
 from foundry.restored import RestoredOutputs
 from foundry.saving import GRAPHS, RANK
-from foundry.text import count
+from foundry.settling import Settlement
 from foundry.zones import zone_of
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ class LoadBackend:
         self._lock = threading.RLock()
         self._requested: dict[str, tuple[Graph, Captured]] = {}
         self._finished = False
-        self._moving = False
         self._broken = ""
         self._native = False
         self._restored_events: dict[str, Any] = {}
@@ -91,6 +89,9 @@ class LoadBackend:
             _core.seal(True)
             raise
         stop_at_exit(self)
+        self._settlement = Settlement(
+            path, self._tensors, self._loader, self._slots.get(GRAPHS), anchors, runtime, report
+        )
         self._outputs = RestoredOutputs(self._tensors, runtime, self._loader, self._anchor_tensor)
 
     def _anchor_tensor(self, name: str) -> Any:
@@ -223,12 +224,12 @@ class LoadBackend:
                     with self._report.step("content"):
                         self._loader.wait_content()  # what is wrong with it must be known before tensors are moved
                     with self._report.step("anchors"):
-                        self._settle_anchors()
+                        self._settlement.run()
                     self._loader.settle()
                 finally:
                     journal.finish(self._path, self._inventory, RANK, self._device, self._report)
             except BaseException as problem:
-                if self._moving or not isinstance(problem, _core.FoundryError):
+                if self._settlement.moving or not isinstance(problem, _core.FoundryError):
                     # Tensors may be half moved: neither restored nor native graphs would be right.
                     self._broken = f"the session failed while it settled its tensors and cannot replay: {problem}"
                     self._report.outcome, self._report.reason = "failed", self._broken
@@ -277,54 +278,6 @@ class LoadBackend:
         for verdict in wrong:
             del self._graphs[verdict.graph]
             self._refused[verdict.graph] = f"it does not compute what it did on SAVE: {verdict.detail}"
-
-    def _settle_anchors(self) -> None:
-        self._runtime.synchronize()
-        recorded = [tensor for tensor in self._tensors if tensor.constant or tensor.mutable]
-        live = {anchor.name: self._runtime.describe(anchor.tensor) for anchor in self._anchors}
-        mutable = {anchor.name for anchor in self._anchors if anchor.mutable}
-        result = compare(recorded, live, mutable)
-        if result.moves:
-            result.differences += reseat.obstacles(result.moves, self._runtime.blocks())
-        leaving = vacating.vacated(result.moves)
-        aliases = self._vacate(leaving, live, result) if leaving and not result.differences else {}
-        self._report.extra_anchors = result.extra
-        self._report.anchors_in_place = len(result.in_place)
-        if result.differences:
-            self._report.differences = result.differences
-            number = count(len(result.differences), "tensor")
-            self._report.reason = f"{number} of {self._path} cannot be where the graphs expect them"
-            raise mismatch(f"{self._report.reason}: {'; '.join(result.differences)}")
-        # Everything that can be refused comes before the first byte is overwritten.
-        for move in result.moves:
-            self._loader.claim(move.recorded, move.nbytes)
-        self._loader.pin()
-        _core.seal(True)  # what the copies need meanwhile is plain memory, which really goes when it is freed
-        self._moving = True
-        self._reseat(result, live, aliases)
-        self._moving = False
-
-    def _vacate(
-        self, leaving: Sequence[Move], live: dict[str, _core.Tensor], result: Comparison
-    ) -> dict[int, list[Any]]:
-        """All tensors of storages whose place will hold something else, by that place; what else means it is a difference."""
-        found = self._runtime.aliases([[self._anchors[name].tensor for name in move.names] for move in leaving])
-        for move, (_, hidden) in zip(leaving, found, strict=True):
-            if hidden:
-                result.differences.append(vacating.hidden_users(move, hidden))
-        memory = vacating.tables(live, self._runtime.blocks())
-        result.differences += vacating.stored_addresses(leaving, memory, _core.read_memory)
-        return {move.landed: tensors for move, (tensors, _) in zip(leaving, found, strict=True)}
-
-    def _reseat(self, result: Comparison, live: dict[str, _core.Tensor], found: dict[int, list[Any]]) -> None:
-        reseat.copy_all(result.moves, reseat.DeviceMemory(self._slots.get(GRAPHS)))
-        for move in result.moves:
-            aliases = found.get(move.landed) or [self._anchors[name].tensor for name in move.names]
-            self._runtime.reseat(aliases, move.landed, move.recorded, move.nbytes, self._loader)
-            shift = move.recorded - move.landed
-            for name in move.names:
-                tensor = live[name]
-                self._report.reseated.append(Reseated(name, tensor.address, tensor.address + shift, tensor.nbytes))
 
     def _give_up(self, reason: str) -> None:
         self._native = True
