@@ -27,10 +27,11 @@ from benchmarks import forks, tables, trials
 # How `restore` may be spread over threads (RestoreTuning in csrc/graph/restore.h); the first one is the default.
 TUNINGS: Mapping[str, Mapping[str, int]] = {
     "restore": {},
-    "restore, heap warm by 96 MiB": {"warm_bytes": 96 << 20},
-    "restore, heap warm by 192 MiB": {"warm_bytes": 192 << 20},
+    "restore, heaps grown": {"warm_bytes": 240 << 20},
+    "restore, heaps grown, loaders' too": {"warm_bytes": 240 << 20, "image_warm_bytes": 240 << 20},
+    "restore, heaps grown and fetched": {"warm_bytes": 240 << 20, "warm_fetch": 1},
+    "restore, lookup late": {"early_lookup": 0},
     "restore, 4 loaders": {"image_threads": 4},
-    "restore, lookup early": {"early_lookup": 1},
     "restore, 1 thread does both": {"instantiate_threads": 1},
     "restore, 4 threads do both": {"instantiate_threads": 4},
     "restore, 1 builds, 1 instantiates": {"build_threads": 1, "instantiate_threads": 1},
@@ -46,7 +47,7 @@ SCALES = ((67, 300), (256, 300), (1024, 300), (67, 3000))
 PARTS = ("restore", "loop", "start", "replays", "scale")
 
 COLUMNS = {
-    "restore": ("all graphs", "first graph", "open", "zones", "map and content", "start", "wait for first", "thread images", "thread kernels", "thread build", "thread instantiate", "thread globals", "thread content", "thread images end", "thread build end", "device_bytes", "host_bytes"),
+    "restore": ("all graphs", "first graph", "open", "zones", "map and content", "start", "wait for first", "thread images", "thread images system", "thread kernels", "thread build", "thread instantiate", "thread graphs system", "thread globals", "thread content", "thread images end", "thread build end", "device_bytes", "host_bytes"),
     "loop": ("cold wall", "cold add", "cold edges", "cold instantiate", "warm wall", "warm add", "warm edges", "warm instantiate", "warm destroy_execs", "images_ms", "kernels_ms", "cold device_bytes", "cold host_bytes"),
     "start": ("graphs", "session", "end", "wait", "first launch of all", "first replay of all", "second launch of all", "second replay of all", "report restore.first ready", "report restore.restore"),
     "scale": ("wall", "warm loop", "first", "images_end", "build", "instantiate", "device_bytes", "host_bytes"),
@@ -96,7 +97,7 @@ def all_trials(options: argparse.Namespace) -> dict[str, dict[str, Callable[[], 
 
 
 def _file(name: str) -> str:
-    return name.replace(", ", "-").replace(" ", "_")
+    return name.replace(", ", "-").replace(" ", "_").replace("'", "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -56,6 +56,8 @@ struct Options {
   uint32_t image_threads = kTuning.image_threads, build_threads = kTuning.build_threads;
   uint32_t instantiate_threads = kTuning.instantiate_threads, queue_limit = kTuning.queue_limit;
   uint32_t early_lookup = kTuning.early_lookup ? 1 : 0, warm_mib = static_cast<uint32_t>(kTuning.warm_bytes >> 20);
+  uint32_t image_warm_mib = static_cast<uint32_t>(kTuning.image_warm_bytes >> 20);
+  uint32_t warm_fetch = kTuning.warm_fetch ? 1 : 0;
 };
 
 struct Archive {
@@ -426,8 +428,14 @@ Result<std::string> restore(const std::string& path, const Options& options) {
   FOUNDRY_CU(cu, cuCtxGetCurrent, &with.context);
   FOUNDRY_CU(cu, cuCtxGetDevice, &with.device);
   with.order = data.order;
-  with.tuning = {options.image_threads, options.build_threads,     options.instantiate_threads,
-                 options.queue_limit,   options.early_lookup != 0, uint64_t{options.warm_mib} << 20};
+  with.tuning = {options.image_threads,
+                 options.build_threads,
+                 options.instantiate_threads,
+                 options.queue_limit,
+                 options.early_lookup != 0,
+                 uint64_t{options.warm_mib} << 20,
+                 uint64_t{options.image_warm_mib} << 20,
+                 options.warm_fetch != 0};
   size_t free_before = 0, free_after = 0, total = 0;
   FOUNDRY_CU(cu, cuMemGetInfo, &free_before, &total);
   const int64_t resident = resident_bytes();

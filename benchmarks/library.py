@@ -30,6 +30,8 @@ class Options(ctypes.Structure):
             "queue_limit",
             "early_lookup",
             "warm_mib",
+            "image_warm_mib",
+            "warm_fetch",
         )
     ]
 

@@ -406,6 +406,8 @@ class Loader:
     def cancel(self) -> None:
         """Ends the background work: graphs that are not ready fail. Returns when its threads have stopped."""
 
+        image_warm_bytes: int = ...,
+        warm_fetch: bool = ...,
     def wait(self, graph: int) -> None:
         """Until that graph can be launched; raises its error."""
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -15,32 +16,56 @@
 namespace foundry::graph {
 namespace {
 
-// Smaller than what the C library asks the system for piece by piece (M_MMAP_THRESHOLD, at least 128 KiB as a rule).
-constexpr size_t kPieceBytes = size_t{64} << 10;
-constexpr size_t kPiecesPerPin = 16;
-constexpr size_t kPinBytes = 2048;  // more than what threads keep in caches: it comes from behind the pieces
+// What is freed in one piece of up to 32 MiB makes the C library take pieces of that size from its heap from then on,
+// and keep twice as much of it (mallopt(3), dynamic threshold). Two pieces fit into a thread's heap of 64 MiB.
+constexpr size_t kThresholdBytes = size_t{31} << 20;
+constexpr size_t kPieceBytes = size_t{30} << 20;
+constexpr size_t kFetchBytes = size_t{2} << 20;
+constexpr size_t kPinBytes = 2048;  // more than what threads keep in caches
 
-void touch(std::byte* begin, size_t bytes, size_t page) {
+// The whole pages of a range.
+std::pair<uintptr_t, uintptr_t> pages_of(const void* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
   const auto end = (reinterpret_cast<uintptr_t>(begin) + bytes) / page * page;
-  if (end > first && madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_WRITE) == 0) return;
-  for (uintptr_t at = first; at < end; at += page) *reinterpret_cast<volatile std::byte*>(at) = std::byte{0};
+  return {first, std::max(first, end)};
+}
+
+void touch(uintptr_t begin, uintptr_t end) {
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  for (uintptr_t at = begin; at < end; at += page) *reinterpret_cast<volatile std::byte*>(at) = std::byte{0};
 }
 
 }  // namespace
 
-HeapWarmup::HeapWarmup(uint64_t bytes, const std::function<bool(uint64_t)>& stop) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::vector<Piece> pieces;
-  while (bytes_ < bytes && !stop(bytes_)) {
-    Piece piece(std::malloc(kPieceBytes));
+HeapWarmup::HeapWarmup(uint64_t bytes, bool fetch, const std::function<bool(uint64_t)>& stop) {
+  if (bytes == 0) return;
+  void* volatile threshold = std::malloc(kThresholdBytes);  // volatile: a pair that nobody uses would be left out
+  std::free(threshold);
+  bool stopped = false;
+  while (bytes_ < bytes && !stopped) {
+    const size_t size = static_cast<size_t>(std::min<uint64_t>(bytes - bytes_, kPieceBytes));
+    Piece piece(std::malloc(size));
     if (!piece) break;
-    touch(static_cast<std::byte*>(piece.get()), kPieceBytes, page);
-    pieces.push_back(std::move(piece));
-    bytes_ += kPieceBytes;
-    if (pieces.size() % kPiecesPerPin == 0) pins_.emplace_back(std::malloc(kPinBytes));
+    bytes_ += size;
+    const auto [first, end] = pages_of(piece.get(), size);
+    madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);  // where the system has none, small ones do
+    for (uintptr_t at = first; fetch && at < end && !stopped; at += kFetchBytes) {
+      const uintptr_t until = std::min(end, at + kFetchBytes);
+      touch(at, until);
+      fetched_ += until - at;
+      stopped = stop(fetched_);
+    }
+    pins_.push_back(std::move(piece));
   }
-  pins_.emplace_back(std::malloc(kPinBytes));
+  for (Piece& piece : pins_) {
+    // In place, so that the beginning of every piece stays taken.
+    if (void* pin = std::realloc(piece.get(), kPinBytes)) {
+      static_cast<void>(piece.release());
+      piece.reset(pin);
+    }
+  }
 }
 
 }  // namespace foundry::graph

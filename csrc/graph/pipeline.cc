@@ -1,5 +1,7 @@
 #include "csrc/graph/pipeline.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -42,6 +44,15 @@ class ImageOrder {
   std::vector<bool> listed_, visited_;
   std::vector<uint32_t> images_;
 };
+
+// What the calling thread spent in the system since it asked last.
+double system_ms() {
+  thread_local double asked = 0;
+  rusage used{};
+  getrusage(RUSAGE_THREAD, &used);
+  const double now = static_cast<double>(used.ru_stime.tv_sec) * 1e3 + static_cast<double>(used.ru_stime.tv_usec) / 1e3;
+  return now - std::exchange(asked, now);
+}
 
 }  // namespace
 
@@ -88,7 +99,7 @@ void Pipeline::start_threads() {
   const std::lock_guard lock(joining_);
   const RestoreTuning& tuning = options_.tuning;
   const uint32_t processors = std::max(1u, std::thread::hardware_concurrency());
-  const uint32_t loaders = tuning.image_threads != 0 ? tuning.image_threads : std::min(processors, 8u);
+  loading_ = tuning.image_threads != 0 ? tuning.image_threads : std::min(processors, 8u);
   instantiating_ = tuning.instantiate_threads != 0 ? tuning.instantiate_threads : std::min(processors, 2u);
   const auto add = [&](const char* role, uint32_t count, void (Pipeline::*body)()) {
     for (uint32_t i = 0; i < count; ++i) {
@@ -96,7 +107,7 @@ void Pipeline::start_threads() {
           [this, body, name = format("%s %u", role, i)] { run_thread(name, [this, body] { (this->*body)(); }); });
     }
   };
-  add("images", loaders, &Pipeline::load_images);
+  add("images", loading_, &Pipeline::load_images);
   add("build", tuning.build_threads, &Pipeline::build_graphs);
   if (tuning.build_threads > 0) add("instantiate", instantiating_, &Pipeline::instantiate_graphs);
   if (tuning.build_threads == 0) add("graphs", instantiating_, &Pipeline::build_and_instantiate_graphs);
@@ -117,23 +128,26 @@ void Pipeline::run_thread(const std::string& name, const std::function<void()>& 
   }
 }
 
-std::unique_ptr<HeapWarmup> Pipeline::warm_heap() {
-  if (options_.tuning.warm_bytes == 0 || options_.order.empty()) return nullptr;
-  const std::vector<uint32_t> images = images_of(view_, std::span(options_.order).first(1));
+HeapWarmup Pipeline::warm_heap() {
+  const RestoreTuning& tuning = options_.tuning;
+  std::vector<uint32_t> images;
+  if (tuning.warm_fetch && !options_.order.empty()) images = images_of(view_, std::span(options_.order).first(1));
   trace::Span span("warm heap");
   uint64_t counted = 0;
-  auto warm = std::make_unique<HeapWarmup>(options_.tuning.warm_bytes / instantiating_, [&](uint64_t bytes) {
+  const auto count = [&](uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     stats_.warm_bytes += bytes - std::exchange(counted, bytes);
     return stopped_ || libraries_.has(images);
-  });
-  span.bytes(warm->bytes());
+  };
+  HeapWarmup warm(tuning.warm_bytes / instantiating_, tuning.warm_fetch, count);
+  span.bytes(warm.bytes());
   const std::lock_guard lock(mutex_);
-  stats_.warm_bytes += warm->bytes() - counted;
+  stats_.warm_bytes += warm.bytes() - counted;
   return warm;
 }
 
 void Pipeline::load_images() {
+  const HeapWarmup warm(options_.tuning.image_warm_bytes / loading_, false, {});
   LookupTime lookup;
   while (const std::optional<uint32_t> image = libraries_.load_next()) {
     if (options_.tuning.early_lookup) kernels_.look_up_all(*image, lookup);
@@ -141,6 +155,7 @@ void Pipeline::load_images() {
   const std::lock_guard lock(mutex_);
   stats_.kernels_ms += lookup.kernels_ms;
   stats_.functions += lookup.functions;
+  stats_.images_system_ms += system_ms();
   stats_.images_end_ms = std::max(stats_.images_end_ms, ms_since_start());
 }
 
@@ -174,6 +189,7 @@ CUgraph Pipeline::build(uint32_t graph) {
   stats_.build_ms += watch.lap() - lookup.waiting_ms - lookup.kernels_ms;
   stats_.kernels_ms += lookup.kernels_ms;
   stats_.functions += lookup.functions;
+  stats_.graphs_system_ms += system_ms();
   stats_.build_end_ms = ms_since_start();
   if (built.ok()) return built.value();
   --building_;
@@ -239,6 +255,7 @@ void Pipeline::instantiate(const Built& built) {
   Result<CUgraphExec> exec = exec_of(built.graph, built.handle);
   const std::lock_guard lock(mutex_);
   stats_.instantiate_ms += watch.lap();
+  stats_.graphs_system_ms += system_ms();
   finish(built.graph, std::move(exec));
 }
 

@@ -71,8 +71,8 @@ class Pipeline {
   void load_images();
   void build_graphs();
   void instantiate_graphs();
-  // What stays until the calling thread's work is done; null if it is not wanted.
-  std::unique_ptr<HeapWarmup> warm_heap();
+  // What stays until the calling thread's work is done.
+  HeapWarmup warm_heap();
   void build_and_instantiate_graphs();
   // Null if the graph failed; otherwise it still counts as `building_`. Called without the mutex, as the next.
   CUgraph build(uint32_t graph);
@@ -111,8 +111,8 @@ class Pipeline {
   uint32_t open_ = 0;                  // graphs neither ready nor failed
   std::optional<Error> stopped_;       // why
   RestoreStats stats_;
-  uint32_t instantiating_ = 1;  // threads
-  std::mutex joining_;          // guards threads_; taken before mutex_
+  uint32_t instantiating_ = 1, loading_ = 1;  // threads
+  std::mutex joining_;                        // guards threads_; taken before mutex_
   std::vector<std::thread> threads_;
 };
 

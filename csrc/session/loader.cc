@@ -324,6 +324,8 @@ LoadStats Loader::stats() const {
   stats.milliseconds["kernels"] = restore.kernels_ms;
   stats.milliseconds["build"] = restore.build_ms;
   stats.milliseconds["instantiate"] = restore.instantiate_ms;
+  stats.milliseconds["images system"] = restore.images_system_ms;
+  stats.milliseconds["graphs system"] = restore.graphs_system_ms;
   stats.milliseconds["images end"] = restore.images_end_ms;
   stats.milliseconds["build end"] = restore.build_end_ms;
   stats.milliseconds["first ready"] = restore.first_ready_ms;

@@ -179,6 +179,7 @@ TEST_F(PipelineTest, TheHeapIsWarmedUntilTheFirstGraphsImagesAreThere) {
     with.tuning.build_threads = build;
     with.tuning.instantiate_threads = 2;
     with.tuning.warm_bytes = uint64_t{1} << 40;  // never enough
+    with.tuning.warm_fetch = true;
     restorer = restore(with);
     gate.wait_for_arrivals(1);
     while (restorer->stats().warm_bytes == 0) std::this_thread::yield();
@@ -194,6 +195,7 @@ TEST_F(PipelineTest, CancelEndsTheWarming) {
   Gate gate(fake, "cuLibraryLoadData");
   RestoreOptions with = options(indices);
   with.tuning.warm_bytes = uint64_t{1} << 40;
+  with.tuning.warm_fetch = true;
   restorer = restore(with);
   gate.wait_for_arrivals(1);
   std::thread canceller([&] { restorer->cancel(); });
