@@ -5,7 +5,8 @@ usage: fetch_sources.py [--pin] [FOLDER]
 
 FOLDER (the cache by default) gets one zip per release, and `unavailable.txt` with a sentence for each that could not
 be had. The cache is engine-sources in $FOUNDRY_CACHE, $XDG_CACHE_HOME/foundry or ~/.cache/foundry: what is there is
-not fetched again. With FOUNDRY_VENDOR nothing is fetched. --pin prints the digests for pins.py instead.
+not fetched again. With FOUNDRY_VENDOR they come from engine-sources there (`tools/vendor --engines`) and nothing is
+fetched. --pin prints the digests for pins.py instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
+import zlib
 from pathlib import Path
 
 from pins import ENGINES, Engine, Release
@@ -38,7 +40,10 @@ class Unavailable(Exception):
 
 
 def cache() -> Path:
-    """Where fetched sources stay."""
+    """Where fetched sources stay, or those of FOUNDRY_VENDOR are."""
+    vendor = os.environ.get("FOUNDRY_VENDOR")
+    if vendor:
+        return Path(vendor, "engine-sources")
     home = os.environ.get("FOUNDRY_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
     return Path(home or (Path(base) if base else Path.home() / ".cache") / "foundry", "engine-sources")
@@ -47,7 +52,10 @@ def cache() -> Path:
 def link(engine: Engine, release: Release) -> str:
     """The URL of a release's wheel."""
     if os.environ.get("FOUNDRY_VENDOR"):
-        raise Unavailable("FOUNDRY_VENDOR is set: nothing is fetched")
+        raise Unavailable(
+            f"FOUNDRY_VENDOR is set, so nothing is fetched, and {cache()} does not have it whole: tools/vendor --engines "
+            "puts it there"
+        )
     found = links(engine.package).get(engine.wheel(release))
     if found is None:
         raise Unavailable(f"pip's index has no {engine.wheel(release)}, or cannot be reached")
@@ -129,7 +137,7 @@ class Ranges(io.RawIOBase):
 def files(url: str, engine: Engine, release: Release, pin: bool) -> dict[str, bytes]:
     """The engine's folders of a wheel, and its RECORD, by which every file is checked."""
     source = Ranges(url)
-    record_name = f"{engine.package}-{release.version}.dist-info/RECORD"
+    record_name = engine.record(release)
     # zipfile checks CRCs.
     with zipfile.ZipFile(source) as wheel:
         record = wheel.read(record_name)
@@ -139,17 +147,42 @@ def files(url: str, engine: Engine, release: Release, pin: bool) -> dict[str, by
             return {}
         if digest != release.record:
             raise Unavailable(f"its RECORD has the SHA-256 {digest}, not the pinned one")
-        hashes = {row[0]: row[1] for row in csv.reader(io.StringIO(record.decode()))}
-        wanted = [i for i in wheel.infolist() if i.filename.endswith(".py") and i.filename.startswith(engine.folders)]
+        hashes = listed(record)
+        wanted = [i for i in wheel.infolist() if engine.wants(i.filename)]
         # A local header repeats the name; its extra field is short.
         source.prefetch([(i.header_offset, i.header_offset + i.compress_size + len(i.filename) + 1024) for i in wanted])
         found = {record_name: record}
         for info in wanted:
             found[info.filename] = wheel.read(info)
-            text = base64.urlsafe_b64encode(hashlib.sha256(found[info.filename]).digest()).decode().rstrip("=")
-            if hashes.get(info.filename) != f"sha256={text}":
+            if hashes.get(info.filename) != text_of(found[info.filename]):
                 raise Unavailable(f"{info.filename} is not what its RECORD says")
     return found
+
+
+def listed(record: bytes) -> dict[str, str]:
+    """The hashes of a RECORD by file name."""
+    return {row[0]: row[1] for row in csv.reader(io.StringIO(record.decode()))}
+
+
+def text_of(data: bytes) -> str:
+    """The hash of a file as a RECORD writes it."""
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
+def whole(path: Path, engine: Engine, release: Release) -> bool:
+    """Whether a kept archive is there and has what its name promises, by the pinned digest."""
+    if not path.exists():
+        return False
+    name = engine.record(release)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = archive.read(name)
+            if hashlib.sha256(record).hexdigest() != release.record:
+                return False
+            wanted = {name: text for name, text in listed(record).items() if engine.wants(name)}
+            return wanted == {other: text_of(archive.read(other)) for other in archive.namelist() if other != name}
+    except (zipfile.BadZipFile, zlib.error, KeyError):
+        return False
 
 
 def write(path: Path, content: dict[str, bytes]) -> None:
@@ -172,7 +205,7 @@ def main() -> None:
         for release in engine.releases:
             path = kept / engine.archive(release)
             try:
-                if arguments.pin or not path.exists():
+                if arguments.pin or not whole(path, engine, release):
                     content = files(link(engine, release), engine, release, arguments.pin)
                     if content:
                         write(path, content)

@@ -27,6 +27,14 @@ class Engine:
         """The file name of a release's wheel."""
         return f"{self.package}-{release.version}-{self.tag}.whl"
 
+    def record(self, release: Release) -> str:
+        """The name of RECORD inside that wheel."""
+        return f"{self.package}-{release.version}.dist-info/RECORD"
+
+    def wants(self, name: str) -> bool:
+        """Whether a file of a wheel is kept."""
+        return name.endswith(".py") and name.startswith(self.folders)
+
     def archive(self, release: Release) -> str:
         """The file name of what is kept of it: another name where another part is kept."""
         key = hashlib.sha256(repr((self.tag, self.folders, release)).encode()).hexdigest()[:8]

@@ -189,10 +189,58 @@ def test_a_release_that_the_index_lacks(server: Server, tmp_path: Path, monkeypa
     assert "has no engine-1.0-py3-none-any.whl" in setup.run()
 
 
+def test_what_is_kept_and_damaged_is_fetched_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(server, tmp_path, monkeypatch)
+    setup.run()
+    kept = fetch_sources.cache() / setup.archive.name
+    good = kept.read_bytes()
+    for bad in (b"no archive", good[:-40]):
+        kept.write_bytes(bad)
+        assert setup.run() == ""
+        assert kept.read_bytes() == setup.archive.read_bytes() == good
+
+
 def test_nothing_is_fetched_with_vendored_files(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = Setup(server, tmp_path, monkeypatch)
-    monkeypatch.setenv("FOUNDRY_VENDOR", "/somewhere")
+    monkeypatch.setenv("FOUNDRY_VENDOR", str(tmp_path / "vendor"))
     assert "FOUNDRY_VENDOR is set" in setup.run()
+    assert (server.given, setup.asked) == (0, 0)
+    assert not setup.archive.exists()
+
+
+def rewrite(path: Path, change: dict[str, bytes | None]) -> None:
+    """An archive with other content under these names, or without them."""
+    with zipfile.ZipFile(path) as archive:
+        content: dict[str, bytes | None] = {name: archive.read(name) for name in archive.namelist()}
+    fetch_sources.write(path, {name: data for name, data in {**content, **change}.items() if data is not None})
+
+
+def test_vendored_sources_are_used_if_they_are_whole(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(server, tmp_path, monkeypatch)
+    setup.folder = tmp_path / "vendor/engine-sources"
+    assert setup.run() == ""
+    vendored = setup.archive
+    good = vendored.read_bytes()
+    setup.folder = tmp_path / "out"
+    monkeypatch.setenv("FOUNDRY_VENDOR", str(tmp_path / "vendor"))
+    server.given, setup.asked = 0, 0
+    assert setup.run() == "" and setup.archive.read_bytes() == good
+    setup.archive.unlink()
+    for change in (
+        {"engine/start.py": b"def start(other): ...\n"},
+        {"engine/deep/x.py": None},
+        {"engine/more.py": b""},
+        {RECORD: b"engine/start.py,,\n"},
+        {RECORD: None},
+    ):
+        rewrite(vendored, change)
+        assert "does not have it whole" in setup.run(), change
+        assert not setup.archive.exists()
+        vendored.write_bytes(good)
     assert (server.given, setup.asked) == (0, 0)
