@@ -2,8 +2,9 @@
 
     python -m benchmarks --archive decode.fdry --json results.json
 
-Saves `torch_decode` to the archive if it is not there yet. Every trial runs in a process of its own, forked from one
-that has imported PyTorch and not touched the GPU; rounds go through all trials in turn. Needs a GPU and PyTorch.
+Saves `torch_decode` to the archive if it is not there yet, and what the parts `compact` and `content` need to others
+beside it. Every trial runs in a process of its own, forked from one that has imported PyTorch and not touched the GPU;
+rounds go through all trials in turn. Needs a GPU and PyTorch.
 
 Rows `loop` are the floor: the same nodes added and instantiated by nothing but driver calls. `cold` is the first pass of
 a process, `warm` the last one, when the driver's pools have room.
@@ -22,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import forks, tables, trials
+from benchmarks import forks, memory, sizes, tables, trials
 
 # How `restore` may be spread over threads (RestoreTuning in csrc/graph/restore.h); the first one is the default.
 TUNINGS: Mapping[str, Mapping[str, int]] = {
@@ -43,13 +44,24 @@ LOOPS: Mapping[str, Mapping[str, int]] = {
     "loop, by kernel": {"image_threads": 8, "by_kernel": 1},
     "loop, edges with nodes": {"image_threads": 8, "edges_with_nodes": 1},
 }
-SCALES = ((67, 300), (256, 300), (1024, 300), (67, 3000))
-PARTS = ("restore", "loop", "start", "replays", "scale")
+SCALES = ((16, 300), (67, 300), (256, 300), (1024, 300), (16, 3000), (67, 3000))
+PARTS = ("restore", "loop", "start", "replays", "overlap", "content", "compact", "scale")
+ONCE = ("scale",)  # not in every round
+
+OVERLAPS = (
+    ("restore alone", None, True),
+    ("copies alone", "copies", False),
+    ("copies and restore", "copies", True),
+    ("fills alone", "fills", False),
+    ("fills and restore", "fills", True),
+)
 
 COLUMNS = {
     "restore": ("all graphs", "first graph", "open", "zones", "map and content", "start", "wait for first", "thread images", "thread images system", "thread kernels", "thread build", "thread instantiate", "thread graphs system", "thread globals", "thread content", "thread images end", "thread build end", "device_bytes", "host_bytes"),
     "loop": ("cold wall", "cold add", "cold edges", "cold instantiate", "warm wall", "warm add", "warm edges", "warm instantiate", "warm destroy_execs", "images_ms", "kernels_ms", "cold device_bytes", "cold host_bytes"),
     "start": ("graphs", "session", "end", "wait", "first launch of all", "first replay of all", "second launch of all", "second replay of all", "report restore.first ready", "report restore.restore"),
+    "overlap": ("weights", "restore", "first graph"),
+    "content": ("content GB/s", "copy GB/s", "read GB/s", "map", "content", "plain copy", "plain read", "pinning", "bytes", "host_bytes"),
     "scale": ("wall", "warm loop", "first", "images_end", "build", "instantiate", "device_bytes", "host_bytes"),
 }  # fmt: skip
 
@@ -71,10 +83,39 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def save(archive: str, flags: Sequence[str]) -> None:
-    """Saves torch_decode in a process of its own. Raises CalledProcessError."""
-    recipe = [sys.executable, "-m", "foundry.recipes.torch_decode", "--save", "--archive", archive, *flags]
-    subprocess.run([sys.executable, "-m", "foundry", "run", "--save", "--", *recipe], check=True, stdout=sys.stderr)
+def save(module: str, archive: str, flags: Sequence[str] = (), compact: bool = False) -> subprocess.Popen[bytes]:
+    """Begins to save in a process of its own."""
+    program = [sys.executable, "-m", module, "--archive", archive, *flags]
+    run = [sys.executable, "-m", "foundry", "run", "--save", *(["--compact"] if compact else []), "--"]
+    return subprocess.Popen([*run, *program], stdout=sys.stderr)
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Saves what is not there yet; torch_decode alone on the machine, its report beside it. Raises RuntimeError."""
+    recipe, archive = "foundry.recipes.torch_decode", options.archive
+
+    def finish(*saving: subprocess.Popen[bytes]) -> None:
+        codes = [process.wait() for process in saving]
+        if any(codes):
+            raise RuntimeError("an archive to measure could not be saved")
+
+    if not Path(archive).exists():
+        finish(save(recipe, archive, ["--save", "--json", _report(archive), *options.recipe]))
+    others = []
+    if "compact" in options.parts and not Path(_beside(archive, "compact")).exists():
+        others.append(save(recipe, _beside(archive, "compact"), ["--save", *options.recipe], compact=True))
+    if "content" in options.parts and not Path(_beside(archive, "content")).exists():
+        others.append(save("benchmarks.content", _beside(archive, "content")))
+    finish(*others)
+
+
+def _beside(archive: str, name: str) -> str:
+    path = Path(archive)
+    return str(path.with_name(f"{path.stem}-{name}{path.suffix}"))
+
+
+def _report(archive: str) -> str:
+    return f"{archive}.save.json"
 
 
 def all_trials(options: argparse.Namespace) -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
@@ -89,6 +130,11 @@ def all_trials(options: argparse.Namespace) -> dict[str, dict[str, Callable[[], 
             "native": partial(trials.native, flags),
             "load": partial(trials.load, archive, flags, trace, "load"),
         },
+        "overlap": {
+            name: partial(memory.overlap, archive, weights, restores, trace, _file(name))
+            for name, weights, restores in OVERLAPS
+        },
+        "content": {"content": partial(memory.content, _beside(archive, "content"))},
         "scale": {
             f"{graphs} graphs of {nodes}": partial(trials.scale, archive, {"graphs": graphs, "nodes": nodes})
             for graphs, nodes in SCALES
@@ -105,9 +151,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     options.archive = os.path.abspath(options.archive)
     begin = time.monotonic()
-    if not Path(options.archive).exists():
-        save(options.archive, options.recipe)
-        print(f"saved in {time.monotonic() - begin:.1f} s", file=sys.stderr)
+    prepare(options)
+    print(f"archives are there after {time.monotonic() - begin:.1f} s", file=sys.stderr)
     import torch  # once for all children  # noqa: F401
 
     if options.trace:
@@ -127,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return None
 
     if "replays" in options.parts:
-        measured = partial(trials.replays, options.archive, options.recipe, options.sizes, 40, 10)
+        measured = partial(trials.replays, options.archive, options.recipe, options.sizes, 24, 6)
         results["replays"] = attempt("replays", measured) or {}
     parts = {part: rows for part, rows in all_trials(options).items() if part in options.parts}
     for _ in range(options.rounds):
@@ -136,11 +181,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if options.only and name not in options.only:
                     continue
                 done = runs.setdefault(part, {}).setdefault(name, [])
-                answer = attempt(name, trial) if part != "scale" or not done else None  # scaling once
+                answer = attempt(name, trial) if part not in ONCE or not done else None
                 if answer is not None:
                     done.append(answer)
     results["runs"] = runs
-    results["archive_bytes"] = sum(file.stat().st_size for file in Path(options.archive).rglob("*") if file.is_file())
+    results["archives"] = {
+        archive: sizes.archive(archive)
+        for archive in (options.archive, _beside(options.archive, "compact"))
+        if Path(archive).exists()
+    }
+    native = runs.get("start", {}).get("native", [])
+    if native and Path(_report(options.archive)).exists():
+        results["save"] = sizes.save(json.loads(Path(_report(options.archive)).read_text()), native)
     results["seconds"] = time.monotonic() - begin
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
@@ -159,9 +211,11 @@ def show(results: Mapping[str, Any]) -> None:
         print("  ".join(["replays".ljust(12), *columns]))
         for case, numbers in results["replays"].items():
             print("  ".join([case.ljust(12), *(f"{numbers[column]:.4f}".ljust(len(column)) for column in columns)]))
-    print(
-        f"\narchive {results['archive_bytes']:,} bytes; {results['seconds']:.0f} s; errors: {results['errors'] or 'none'}"
-    )
+    for name, each in results["archives"].items():
+        print(f"{name}: " + ", ".join(f"{part} {count:,}" for part, count in each.items()))
+    for name, value in results.get("save", {}).items():
+        print(f"save: {name} {value:.3f}")
+    print(f"{results['seconds']:.0f} s; errors: {results['errors'] or 'none'}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import instructions, tables
+from benchmarks import instructions, sizes, tables
 from foundry.recipes import simulated
 
 DEVICE = "h100"
@@ -91,6 +91,23 @@ def test_tables_tell_median_and_spread() -> None:
     rows = {"loop (3)": tables.summary(runs)}
     assert rows["loop (3)"] == {"wall": {"median": 3.0, "least": 1.0, "most": 8.0}}
     assert tables.lines("loops", rows, ["wall", "absent"]) == ["loops     wall", "loop (3)  3.0 [1.0..8.0]"]
+
+
+def test_saves_are_compared_with_the_median_native_start() -> None:
+    steps = {"session": 10.0, "engine": 40.0, "graphs": 2000.0, "end": 150.0}
+    report = {"graphs": 50, "milliseconds": steps | {"wait": 9.0}}
+    report["report"] = {"milliseconds": {"write": 90.0, "publish": 10.0, "write.snapshot": 25.0}}
+    native = [{**dict.fromkeys(steps, 0.0), "engine": 40.0, "graphs": ms} for ms in (1710.0, 1000.0, 9000.0)]
+    found = sizes.save(report, native)
+    assert found["start without writing / native"] == pytest.approx(2100 / 1750)
+    assert found["snapshot ms a graph"] == 0.5
+
+
+def test_an_archives_bytes_by_file(tmp_path: Path) -> None:
+    for name, count in {"foundry.json": 3, "images/a": 5, "images/b": 7, "rank_0/graphs.fdry": 11}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * count)
+    assert sizes.archive(str(tmp_path)) == {"foundry.json": 3, "images": 12, "rank_0/graphs.fdry": 11, "all": 26}
 
 
 def test_callgrinds_sum_is_read_and_nothing_is_no_sum() -> None:
