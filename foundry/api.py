@@ -255,12 +255,31 @@ class Session:
         """
         return self._entered().restored(name)
 
-    # ---- the end
+    # ---- the program's own facts and files
+
+    def attach(self, name: str, text: Callable[[], str | None]) -> None:
+        """A text file of the program's: on SAVE it becomes part of the archive, LOAD gets it as `attached(name)`.
+
+        name: letters, digits, `_`, `-` and `.`. `text` is called when the archive is written; it returns at most 16 MiB,
+        or None for no file. Raises FoundryError(kind="invalid") for another name, or one that was used.
+        """
+        self._entered()
+        self._declared.attachments.add(name, text)
+
+    def attached(self, name: str) -> str | None:
+        """On LOAD the text that SAVE attached under that name; None if there is none, and in every other mode.
+
+        It was read without following links and is as long as foundry.json says: what it holds is the program's to check.
+        Raises FoundryError: corrupt or io.
+        """
+        return self._entered().attached(name)
 
     @property
     def notes(self) -> dict[str, str | int | float | bool]:
         """A table for the program's own facts: what SAVE puts in comes back on LOAD (a measured memory size, say)."""
         return self.report.notes
+
+    # ---- the end
 
     def finish(self) -> None:
         """LOAD: compares and re-seats now, not at the end of the block; the first replay does so too.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from foundry import modes, tracing
 from foundry.anchors import Anchors
+from foundry.attachments import Attachments
 from foundry.errors import error
 from foundry.exports import Events, Exports
 from foundry.home import Home
@@ -72,6 +73,7 @@ class Declared:
     anchors: Anchors = field(default_factory=Anchors)
     exports: Exports = field(default_factory=Exports)
     events: Events = field(default_factory=Events)
+    attachments: Attachments = field(default_factory=Attachments)
     golden: set[str] = field(default_factory=set)  # graphs whose golden runs SAVE records
 
 
@@ -144,6 +146,7 @@ class Beginning:
             self._declared.anchors,
             self._declared.exports,
             self._declared.events,
+            self._declared.attachments,
             self._declared.golden,
             self._report,
             self._options.strict,

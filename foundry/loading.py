@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, host, journal, native, verifying
+from foundry import _core, attachments, host, journal, native, verifying
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import mismatch, wrong_state
 from foundry.graphs import Graph
@@ -161,6 +161,10 @@ class LoadBackend:
             if name not in self._restored_events:
                 self._restored_events[name] = self._runtime.event_over(self._loader.event(name))
             return self._restored_events[name]
+
+    def attached(self, name: str) -> str | None:
+        """The archive's file of that name."""
+        return attachments.read(self._path, self._inventory, name, RANK)
 
     # ---- captures that the program makes itself
 

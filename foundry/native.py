@@ -57,6 +57,9 @@ class Backend(Protocol):
     def event(self, name: str) -> Any:
         """The event of restored graphs under that name; None if this backend restores none."""
 
+    def attached(self, name: str) -> str | None:
+        """The program's file of that name in the archive; None if this backend reads none."""
+
     def finish(self) -> None:
         """The session's block ended well."""
 
@@ -126,6 +129,10 @@ class NativeBackend:
         return None
 
     def event(self, name: str) -> Any:
+        """There is no archive."""
+        return None
+
+    def attached(self, name: str) -> str | None:
         """There is no archive."""
         return None
 

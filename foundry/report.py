@@ -65,6 +65,8 @@ class Report:
     divergence: str = ""  # the first allocation that differs from SAVE, where both sides kept a journal
     extra_anchors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    # Engines: compiled kernels by the cache that they are of; SAVE: stored and bytes, LOAD: put, there, ready, refused.
+    kernel_caches: dict[str, dict[str, object]] = field(default_factory=dict)
     notes: dict[str, Value] = field(default_factory=dict)  # what the program wants to know again on LOAD
     nodes: int = 0
     images: int = 0

@@ -17,6 +17,7 @@ from foundry.zones import slot_of, zone_of
 
 if TYPE_CHECKING:
     from foundry.anchors import Anchor, Anchors
+    from foundry.attachments import Attachments
     from foundry.exports import Events, Exports
     from foundry.fingerprint import Fingerprint
     from foundry.report import Report
@@ -42,6 +43,7 @@ class SaveBackend:
         anchors: Anchors,
         exports: Exports,
         events: Events,
+        attachments: Attachments,
         golden: set[str],
         report: Report,
         strict: bool,
@@ -55,6 +57,7 @@ class SaveBackend:
         self._anchors = anchors
         self._exports = exports
         self._events = events
+        self._attachments = attachments
         self._golden = golden
         self._report = report
         self._strict = strict
@@ -197,6 +200,10 @@ class SaveBackend:
         """Nothing comes from an archive."""
         return None
 
+    def attached(self, name: str) -> str | None:
+        """Nothing comes from an archive."""
+        return None
+
     def _snapshot(self, name: str, native: NativeGraph, returned: Any) -> None:
         encoded = outputs.Encoded(returned, self._runtime.is_tensor)
         tensors = [_as(self._runtime.describe(tensor), output=True) for tensor in encoded.release()]
@@ -264,10 +271,14 @@ class SaveBackend:
                 self._saver.keep_state()
             with report.step("write"):
                 saved = self._saver.write(staging, RANK, self._strict, self._compact)
+                attached = dict(self._attachments.texts(RANK))
+                for name, text in attached.items():
+                    staging.write_text(name, text)
             if self._golden:
                 with report.step("golden runs"):
                     self._record_golden(saved, staging, replays)
             manifest = self._manifest(saved, staging.path)
+            report.bytes_by_file.update({name: len(text.encode()) for name, text in attached.items()})
             if report.left_out and not report.saved:
                 number, first = count(len(report.left_out), "graph"), next(iter(report.left_out.values()))[0]
                 raise unsupported(f"none of {number} can be restored, so no archive is published; the first: {first}")

@@ -11,10 +11,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from foundry import _core, archive_json
+from foundry import _core, archive_json, attachments
+from foundry.engines.common import kernel_file
 from foundry.fingerprint import RULES
 from foundry.saving import RANK
-from foundry.text import count, size
+from foundry.text import count, size, some
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Inspection:
     path: str
     manifest: archive_json.Manifest
     archive: _core.Archive
+    kernels: dict[str, kernel_file.StoredCache]
     warnings: list[str]
 
     @property
@@ -38,7 +40,9 @@ def open_archive(path: str) -> Inspection:
     manifest = archive_json.read(path)
     archive = _core.Archive(path, RANK, list(manifest.inventory))
     archive.verify_images()
-    return Inspection(path, manifest, archive, _core.archive_warnings(path))
+    text = attachments.read(path, manifest.inventory, kernel_file.NAME, RANK)
+    kernels = {} if text is None else kernel_file.loads(text, f"{path}/{attachments.path(kernel_file.NAME, RANK)}")
+    return Inspection(path, manifest, archive, kernels, _core.archive_warnings(path))
 
 
 def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
@@ -77,6 +81,14 @@ def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
         "nodes_by_type": dict(_types(found.graphs)),
         "left_out": {name: list(why) for name, why in manifest.left_out.items()},
         "images": [{"hash": i.hash, "bytes": i.bytes, "format": i.format, "source": i.source} for i in archive.images],
+        "kernel_caches": {
+            name: {
+                "version": cache.version,
+                "bytes": cache.nbytes,
+                "folders": {f.name: _names(f) for f in cache.folders},
+            }
+            for name, cache in found.kernels.items()
+        },
         "anchors": [
             {
                 "name": t.name,
@@ -108,6 +120,10 @@ def as_json(found: Inspection, pointers: bool) -> dict[str, Any]:
     return document
 
 
+def _names(folder: kernel_file.Folder) -> list[str]:
+    return [file.name for file in folder.files]
+
+
 def _types(graphs: Sequence[_core.ArchiveGraph]) -> Counter[str]:
     types: Counter[str] = Counter()
     for graph in graphs:
@@ -129,6 +145,8 @@ def show(found: Inspection, pointers: bool, console: Console) -> None:
     _zones(archive, console)
     _graphs(found.graphs, console)
     _images(archive, console)
+    if found.kernels:
+        _kernels(found.kernels, console)
     fields = _table("fingerprint", "value", "rule")
     for name, value in manifest.fingerprint.values.items():
         fields.add_row(name, str(value), RULES[manifest.fingerprint.rules[name]])
@@ -177,6 +195,14 @@ def _images(archive: _core.Archive, console: Console) -> None:
         groups.setdefault((image.source or "(unknown)", image.format), []).append(image.bytes)
     for (source, kind), sizes in sorted(groups.items(), key=lambda item: -sum(item[1])):
         table.add_row(source, kind, str(len(sizes)), size(sum(sizes)))
+    console.print(table)
+
+
+def _kernels(kernels: dict[str, kernel_file.StoredCache], console: Console) -> None:
+    table = _table("compiled kernels of", "version", "of", "folders", "size", right=2)
+    for name, cache in kernels.items():
+        stems = Counter(sorted({file.split(".")[0] for folder in cache.folders for file in _names(folder)[-1:]}))
+        table.add_row(name, cache.version, some(list(stems)), str(len(cache.folders)), size(cache.nbytes))
     console.print(table)
 
 

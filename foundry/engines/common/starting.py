@@ -8,9 +8,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import TYPE_CHECKING, Any, Literal
 
 import foundry
+from foundry.engines.common import kernel_file
 from foundry.engines.common.tensors import Walker
 
 if TYPE_CHECKING:
+    from foundry.engines.common.kernel_caches import KernelCaches
     from foundry.graphs import Graph
     from foundry.report import Report
 
@@ -32,6 +34,7 @@ class EngineStart:
         self._session: foundry.Session | None = None
         self._report: Report | None = None
         self._speaks = ExitStack()  # while the session is open, what Foundry logs is in the engine's log
+        self._kernels: KernelCaches | None = None
         self._known: set[int] = set()
         self._names: set[str] = set()
 
@@ -73,10 +76,22 @@ class EngineStart:
             self._session = session.begin()
             if self.state != "native":
                 self._say(f"{'saving to' if self.state == 'save' else 'restoring from'} {report.archive}")
+                self._carry_kernels(self._session, report)
                 return
             session.end()
             self._speaks.close()
             self._say(str(report) if report.mismatches else f"serving natively: {report.reason or 'Foundry is off'}")
+
+    def _carry_kernels(self, session: foundry.Session, report: Report) -> None:
+        from foundry.engines.common.kernel_caches import KernelCaches
+
+        self._kernels = KernelCaches(report, self._say)
+        if self.state == "save":
+            self._kernels.watch()
+            session.attach(kernel_file.NAME, self._kernels.text)
+            return
+        with report.step("kernel caches"):
+            self._kernels.provide(session)
 
     def _logs(self, record: logging.LogRecord) -> None:
         # While the session begins it is not known yet, and `begin` says itself that it will be native.
@@ -208,13 +223,18 @@ class EngineStart:
             if self.state == "load":
                 session.wait()
             session.end()  # logs what came of it
-            self._speaks.close()
+            self._leave()
 
     def give_up(self, problem: BaseException) -> None:
         """The engine's start failed, or Foundry's part in it."""
         session, self._session = self._session, None
         if session is not None:
             session.end(problem)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._kernels is not None:
+            self._kernels.stop()
         self._speaks.close()
 
     @contextmanager

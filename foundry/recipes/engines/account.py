@@ -26,6 +26,7 @@ def account(report: Report | None) -> dict[str, Any]:
         "content_bytes": report.content_bytes,
         "archive_bytes": sum(report.bytes_by_file.values()),
         "milliseconds": report.milliseconds,
+        "kernel_caches": report.kernel_caches,
         "warnings": report.warnings,
         "differences": report.differences,
         "golden": report.golden,

@@ -285,10 +285,12 @@ POISON_PATTERNS = 3
 
 
 def describe_files(staging_path: str) -> list[tuple[str, int, str]]:
-    name = "rank_0/all.json"
-    with open(os.path.join(staging_path, name), "rb") as file:
-        data = file.read()
-    return [(name, len(data), hashlib.sha256(data).hexdigest())]
+    found = []
+    for name in sorted(f"rank_0/{leaf}" for leaf in os.listdir(os.path.join(staging_path, "rank_0"))):
+        with open(os.path.join(staging_path, name), "rb") as file:
+            data = file.read()
+        found.append((name, len(data), hashlib.sha256(data).hexdigest()))
+    return found
 
 
 # ---- LOAD
@@ -343,7 +345,8 @@ def archive_warnings(archive: str) -> list[str]:
 
 class Archive:
     def __init__(self, path: str, rank: int, inventory: Any) -> None:
-        if describe_files(path) != [tuple(entry) for entry in inventory]:
+        found = [file for file in describe_files(path) if file[0] == "rank_0/all.json"]
+        if found != [tuple(entry) for entry in inventory if entry[0] == "rank_0/all.json"]:
             raise fail("corrupt", f"{path}/rank_0/all.json is not the file that foundry.json lists")
         document = json.loads(read_text(path, "rank_0/all.json"))
         self.graphs = [
