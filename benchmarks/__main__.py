@@ -45,8 +45,8 @@ LOOPS: Mapping[str, Mapping[str, int]] = {
     "loop, edges with nodes": {"image_threads": 8, "edges_with_nodes": 1},
 }
 SCALES = ((16, 300), (67, 300), (256, 300), (1024, 300), (16, 3000), (67, 3000))
-PARTS = ("restore", "loop", "start", "replays", "overlap", "content", "compact", "scale")
-ONCE = ("scale",)  # not in every round
+PARTS = ("restore", "loop", "start", "replays", "overlap", "content", "compact", "snapshot", "scale")
+ONCE = ("snapshot", "scale")  # not in every round
 
 OVERLAPS = (
     ("restore alone", None, True),
@@ -134,6 +134,7 @@ def all_trials(options: argparse.Namespace) -> dict[str, dict[str, Callable[[], 
             name: partial(memory.overlap, archive, weights, restores, trace, _file(name))
             for name, weights, restores in OVERLAPS
         },
+        "snapshot": {"snapshot": partial(trials.snapshot, archive)},
         "content": {"content": partial(memory.content, _beside(archive, "content"))},
         "scale": {
             f"{graphs} graphs of {nodes}": partial(trials.scale, archive, {"graphs": graphs, "nodes": nodes})
@@ -205,7 +206,8 @@ def show(results: Mapping[str, Any]) -> None:
     for part, rows in results["runs"].items():
         medians = {f"{name} ({len(done)})": tables.summary(done) for name, done in rows.items() if done}
         if medians:
-            print("\n".join(tables.lines(part, medians, COLUMNS[part])), end="\n\n")
+            columns = COLUMNS.get(part) or list(next(iter(medians.values())))
+            print("\n".join(tables.lines(part, medians, columns)), end="\n\n")
     if results["replays"]:
         columns = list(next(iter(results["replays"].values())))
         print("  ".join(["replays".ljust(12), *columns]))

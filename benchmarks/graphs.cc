@@ -18,9 +18,7 @@
 #include <tuple>
 #include <vector>
 
-#include "csrc/archive/images.h"
-#include "csrc/archive/reader.h"
-#include "csrc/archive/validate.h"
+#include "benchmarks/archive.h"
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
 #include "csrc/driver/driver.h"
@@ -30,109 +28,10 @@
 #include "csrc/graph/restore.h"
 #include "csrc/graph/tables.h"
 
+namespace foundry::benchmarks {
 namespace {
 
-using foundry::Error;
-using foundry::ErrorKind;
-using foundry::format;
-using foundry::Result;
-using foundry::Status;
-using foundry::Stopwatch;
-using foundry::success;
-using foundry::driver::Driver;
-namespace archive = foundry::archive;
-namespace graph = foundry::graph;
-
-constexpr graph::RestoreTuning kTuning;
-
-// Mirrored by benchmarks/library.py, which takes the values from foundry_default_options().
-struct Options {
-  uint32_t graphs = 0, nodes = 0;  // synthetic graphs of that many kernel nodes in a chain; 0: those of the archive
-  uint32_t passes = 2;             // of the driver loop; the first one finds the driver's pools empty
-  uint32_t threads = 1;            // of the driver loop: 1, or 2 (one adds nodes, the other instantiates)
-  uint32_t by_kernel = 0;          // nodes name a CUkernel instead of a CUfunction
-  uint32_t edges_with_nodes = 0;   // default edges are given when a node is added
-  // graph::RestoreTuning
-  uint32_t image_threads = kTuning.image_threads, build_threads = kTuning.build_threads;
-  uint32_t instantiate_threads = kTuning.instantiate_threads, queue_limit = kTuning.queue_limit;
-  uint32_t early_lookup = kTuning.early_lookup ? 1 : 0, warm_mib = static_cast<uint32_t>(kTuning.warm_bytes >> 20);
-  uint32_t image_warm_mib = static_cast<uint32_t>(kTuning.image_warm_bytes >> 20);
-  uint32_t warm_fetch = kTuning.warm_fetch ? 1 : 0;
-};
-
-struct Archive {
-  archive::FileDescriptor directory;
-  archive::File file;
-  graph::GraphView view;
-  graph::GraphTables synthetic;  // nodes, edges and graphs, where asked for
-  std::vector<uint32_t> order;
-  uint32_t skipped = 0;
-  uint64_t nodes = 0;
-
-  Result<graph::ImageBytes> image(uint32_t index) const {
-    const archive::ImageRecord& record = view.images[index];
-    FOUNDRY_ASSIGN(archive::PrivateMemory read, archive::read_image(directory.get(), record.hash, record.bytes));
-    auto bytes = std::make_shared<archive::PrivateMemory>(std::move(read));
-    return graph::ImageBytes{std::as_const(*bytes).bytes(), bytes};
-  }
-};
-
-// Graphs that the driver loop can add: kernels and empty nodes only.
-bool plain(const graph::GraphView& view, uint32_t index) {
-  const archive::GraphRecord& record = view.graphs[index];
-  if ((record.flags & (archive::kGraphIsChild | archive::kGraphLeftOut)) != 0) return false;
-  const auto nodes = view.nodes.subspan(record.first_node, record.node_count);
-  return std::all_of(nodes.begin(), nodes.end(), [](const archive::NodeRecord& node) {
-    return node.type == CU_GRAPH_NODE_TYPE_KERNEL || node.type == CU_GRAPH_NODE_TYPE_EMPTY;
-  });
-}
-
-void synthesize(Archive& data, const Options& options) {
-  graph::GraphTables& made = data.synthetic;
-  std::vector<uint32_t> kernels;
-  for (const archive::GraphRecord& record : data.view.graphs) {
-    if ((record.flags & archive::kGraphLeftOut) != 0) continue;
-    for (const archive::NodeRecord& node : data.view.nodes.subspan(record.first_node, record.node_count)) {
-      if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) kernels.push_back(node.payload);
-    }
-  }
-  data.order.clear();
-  data.skipped = 0;
-  for (uint32_t g = 0; g < options.graphs && !kernels.empty(); ++g) {
-    archive::GraphRecord record{};
-    record.first_node = static_cast<uint32_t>(made.nodes.size());
-    record.node_count = options.nodes;
-    record.first_edge = static_cast<uint32_t>(made.edges.size());
-    record.edge_count = options.nodes - 1;
-    for (uint32_t i = 0; i < options.nodes; ++i) {
-      made.nodes.push_back({CU_GRAPH_NODE_TYPE_KERNEL, kernels[(uint64_t{g} * options.nodes + i) % kernels.size()]});
-      if (i > 0) made.edges.push_back({i - 1, i, 0, 0, 0, {}});
-    }
-    made.graphs.push_back(record);
-    data.order.push_back(g);
-  }
-  data.view.nodes = made.nodes;
-  data.view.edges = made.edges;
-  data.view.graphs = made.graphs;
-  data.view.pointers = {};
-}
-
-Status open(const std::string& path, const Options& options, Archive& data) {
-  FOUNDRY_ASSIGN(data.directory, archive::open_directory(path));
-  FOUNDRY_ASSIGN(data.file, archive::File::open(data.directory.get(), "rank_0/graphs.fdry", archive::FileKind::graphs));
-  FOUNDRY_TRY(archive::validate(data.file));
-  data.view = graph::GraphView::of(data.file);
-  for (uint32_t i = 0; i < data.view.graphs.size(); ++i) {
-    if (plain(data.view, i)) {
-      data.order.push_back(i);
-    } else if ((data.view.graphs[i].flags & (archive::kGraphIsChild | archive::kGraphLeftOut)) == 0) {
-      ++data.skipped;
-    }
-  }
-  if (options.graphs != 0) synthesize(data, options);
-  for (const uint32_t index : data.order) data.nodes += data.view.graphs[index].node_count;
-  return success();
-}
+using driver::Driver;
 
 // One graph as the driver takes it.
 struct Prepared {
@@ -336,7 +235,7 @@ class Loop {
     Pass added;
     Status adding = success();
     std::thread adder([&] {
-      const foundry::driver::ScopedContext current(cu_, context);
+      const driver::ScopedContext current(cu_, context);
       for (size_t i = 0; i < graphs_.size() && adding.ok(); ++i) {
         CUgraph made = nullptr;
         adding = add(graphs_[i], added, made);
@@ -377,23 +276,13 @@ class Loop {
 Result<std::string> driver_loop(const std::string& path, const Options& options) {
   FOUNDRY_ASSIGN(const Driver cu, Driver::open());
   CUdevice device = 0;
-  CUcontext context = nullptr;
-  FOUNDRY_CU(cu, cuCtxGetCurrent, &context);
   FOUNDRY_CU(cu, cuCtxGetDevice, &device);
   Archive data;
   FOUNDRY_TRY(open(path, options, data));
   Stopwatch watch;
   const std::vector<uint32_t> images = graph::images_of(data.view, data.order);
   graph::Libraries libraries(cu, data.view, [&](uint32_t index) { return data.image(index); }, images);
-  std::vector<std::thread> loaders;
-  for (uint32_t i = 0; i < std::max(1u, options.image_threads); ++i) {
-    loaders.emplace_back([&] {
-      const foundry::driver::ScopedContext current(cu, context);
-      while (libraries.load_next()) {
-      }
-    });
-  }
-  for (std::thread& loader : loaders) loader.join();
+  FOUNDRY_TRY(load(cu, options, libraries));
   const double images_ms = watch.lap();
   graph::Kernels kernels(cu, data.view, libraries, device);
   graph::LookupTime lookup;
@@ -458,21 +347,18 @@ Result<std::string> restore(const std::string& path, const Options& options) {
       static_cast<long long>(host_bytes));
 }
 
-int answer(const Result<std::string>& result, char* out, size_t bytes) {
-  const std::string& text = result.ok() ? result.value() : result.error().text;
-  std::snprintf(out, bytes, "%s", text.c_str());
-  return result.ok() ? 0 : 1;
-}
-
 }  // namespace
+}  // namespace foundry::benchmarks
+
+using foundry::benchmarks::Options;
 
 extern "C" __attribute__((visibility("default"))) void foundry_default_options(Options* options) { *options = {}; }
 // Both write JSON (or, when they return 1, what went wrong) to `out`. A context must be current.
 extern "C" __attribute__((visibility("default"))) int foundry_driver_loop(const char* path, const Options* options,
                                                                           char* out, size_t bytes) {
-  return answer(driver_loop(path, *options), out, bytes);
+  return foundry::benchmarks::answer(foundry::benchmarks::driver_loop(path, *options), out, bytes);
 }
 extern "C" __attribute__((visibility("default"))) int foundry_restore(const char* path, const Options* options,
                                                                       char* out, size_t bytes) {
-  return answer(restore(path, *options), out, bytes);
+  return foundry::benchmarks::answer(foundry::benchmarks::restore(path, *options), out, bytes);
 }

@@ -1,4 +1,4 @@
-"""The driver loop and the Restorer on an archive's graphs, without a session (benchmarks/graphs.cc)."""
+"""The driver loop, the Restorer and the Snapshotter on an archive's graphs, without a session (benchmarks/*.cc)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "libgraphs.so"
 
 
 class Options(ctypes.Structure):
-    """`Options` of benchmarks/graphs.cc, where every field is explained."""
+    """`Options` of benchmarks/archive.h, where every field is explained."""
 
     _fields_ = [
         (name, ctypes.c_uint32)
@@ -61,3 +61,8 @@ def driver_loop(archive: str, **options: int) -> dict[str, Any]:
 def restore(archive: str, **options: int) -> dict[str, Any]:
     """The same graphs through the Restorer."""
     return _call("foundry_restore", archive, options)
+
+
+def snapshot(archive: str, **options: int) -> dict[str, Any]:
+    """Builds the graphs and reads them as SAVE does; "ns": what each of the driver's calls takes for a kernel node."""
+    return _call("foundry_snapshot", archive, options)

@@ -80,8 +80,18 @@ def test_synthetic_graphs_have_the_size_that_was_asked_for(archive: Path) -> Non
         assert (answer["graphs"], answer["nodes"]) == (5, 150)
 
 
+def test_graphs_are_built_and_read_again(archive: Path) -> None:
+    size = {"graphs": 5, "nodes": 30}
+    done = run(archive, ("snapshot", size), ("snapshot", {**size, "image_threads": 4}))
+    assert done.returncode == 0, done.stderr
+    for answer in json.loads(done.stdout):
+        assert (answer["graphs"], answer["nodes"]) == (5, 150)
+        assert answer["ms"] > 0 and answer["ms a graph"] == pytest.approx(answer["ms"] / 5, abs=1e-3)
+        assert {"type", "parameters", "priority"} <= answer["ns"].keys()
+
+
 def test_an_archive_that_is_none_is_an_error(tmp_path: Path) -> None:
-    for trial in ("driver_loop", "restore"):
+    for trial in ("driver_loop", "restore", "snapshot"):
         done = run(tmp_path / "absent", (trial, {}))
         assert done.returncode == 1 and "RuntimeError" in done.stderr and "absent" in done.stderr
 
