@@ -91,22 +91,21 @@ def save(module: str, archive: str, flags: Sequence[str] = (), compact: bool = F
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Saves what is not there yet; torch_decode alone on the machine, its report beside it. Raises RuntimeError."""
+    """Saves what is not there yet: torch_decode alone on the machine, its report beside it, then the others at once.
+
+    Raises RuntimeError where torch_decode could not be saved; what needs another one fails later.
+    """
     recipe, archive = "foundry.recipes.torch_decode", options.archive
-
-    def finish(*saving: subprocess.Popen[bytes]) -> None:
-        codes = [process.wait() for process in saving]
-        if any(codes):
-            raise RuntimeError("an archive to measure could not be saved")
-
     if not Path(archive).exists():
-        finish(save(recipe, archive, ["--save", "--json", _report(archive), *options.recipe]))
+        if save(recipe, archive, ["--save", "--json", _report(archive), *options.recipe]).wait() != 0:
+            raise RuntimeError(f"torch_decode could not be saved to {archive}")
     others = []
     if "compact" in options.parts and not Path(_beside(archive, "compact")).exists():
         others.append(save(recipe, _beside(archive, "compact"), ["--save", *options.recipe], compact=True))
     if "content" in options.parts and not Path(_beside(archive, "content")).exists():
         others.append(save("benchmarks.content", _beside(archive, "content")))
-    finish(*others)
+    for process in others:
+        process.wait()
 
 
 def _beside(archive: str, name: str) -> str:
@@ -152,7 +151,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     options.archive = os.path.abspath(options.archive)
     begin = time.monotonic()
-    prepare(options)
+    try:
+        prepare(options)
+    except RuntimeError as problem:
+        print(problem, file=sys.stderr)
+        return 1
     print(f"archives are there after {time.monotonic() - begin:.1f} s", file=sys.stderr)
     import torch  # once for all children  # noqa: F401
 

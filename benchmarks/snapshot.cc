@@ -102,6 +102,7 @@ Result<std::string> snapshot(const std::string& path, const Options& options) {
   FOUNDRY_CU(cu, cuCtxGetCurrent, &context);
   Archive data;
   FOUNDRY_TRY(open(path, options, data));
+  if (data.nodes == 0) return Error{ErrorKind::invalid, 0, "the archive has no graph of kernels alone"};
   graph::Libraries libraries(
       cu, data.view, [&](uint32_t index) { return data.image(index); }, graph::images_of(data.view, data.order));
   FOUNDRY_TRY(load(cu, options, libraries));

@@ -88,6 +88,8 @@ def test_graphs_are_built_and_read_again(archive: Path) -> None:
         assert (answer["graphs"], answer["nodes"]) == (5, 150)
         assert answer["ms"] > 0 and answer["ms a graph"] == pytest.approx(answer["ms"] / 5, abs=1e-3)
         assert {"type", "parameters", "priority"} <= answer["ns"].keys()
+    done = run(archive, ("snapshot", {}))
+    assert done.returncode == 1 and "no graph of kernels alone" in done.stderr
 
 
 def test_an_archive_that_is_none_is_an_error(tmp_path: Path) -> None:
