@@ -96,9 +96,9 @@ def prepare(options: argparse.Namespace) -> None:
     Raises RuntimeError where torch_decode could not be saved; what needs another one fails later.
     """
     recipe, archive = "foundry.recipes.torch_decode", options.archive
-    if not Path(archive).exists():
-        if save(recipe, archive, ["--save", "--json", _report(archive), *options.recipe]).wait() != 0:
-            raise RuntimeError(f"torch_decode could not be saved to {archive}")
+    flags = ["--save", "--json", _report(archive), *options.recipe]
+    if not Path(archive).exists() and save(recipe, archive, flags).wait() != 0:
+        raise RuntimeError(f"torch_decode could not be saved to {archive}")
     others = []
     if "compact" in options.parts and not Path(_beside(archive, "compact")).exists():
         others.append(save(recipe, _beside(archive, "compact"), ["--save", *options.recipe], compact=True))
