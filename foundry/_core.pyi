@@ -220,6 +220,9 @@ class Saver:
     def set_blocks(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
         """What the framework's allocator says of its segments: (address, bytes, active)."""
 
+    def watch_inputs(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
+        """After a capture: remembers what memory holds that only warm-ups and other code of the program made."""
+
     def examine(self) -> list[tuple[int, str]]:
         """Audits; nothing can be added afterwards. Graphs (index, name) that are in doubt: some words of their nodes
         point to freed memory, or only look so. What settle() does not clear is left out."""
@@ -245,6 +248,21 @@ class Saver:
 
     def heal(self) -> None:
         """Brings back what poison() overwrote, unmaps what expose() mapped; nothing to do is no error."""
+
+    def changed_inputs(self) -> list[int]:
+        """Graphs that read watched memory which holds something else now. After examine().
+
+        Each is to be replayed with put_inputs before and note_writes after, with earlier False and True.
+        """
+
+    def put_inputs(self, graph: int, earlier: bool) -> None:
+        """That memory holds what it held when it was watched, or what it holds at the end."""
+
+    def note_writes(self, graph: int, earlier: bool) -> None:
+        """What differs from what was put was written by the replay."""
+
+    def judge_inputs(self) -> None:
+        """Leaves out graphs that read memory which changed though no graph writes it."""
 
     def prepare_golden(self) -> None:
         """restore_state(), and a filling for mutable memory that is too large to be stored."""

@@ -1,4 +1,4 @@
-"""Replays at the end of SAVE: is a stale word padding, and what does a graph compute (golden runs)?"""
+"""Replays at the end of SAVE: is a stale word padding, does a graph write what changed, what does it compute (golden)?"""
 
 from __future__ import annotations
 
@@ -65,6 +65,30 @@ class Replays:
             if not self._saver.untouched():
                 return "a replay writes to that memory"
         return ""
+
+    def note_writes(self, graph: int, native: NativeGraph) -> None:
+        """Replays with memory that changed since captures as it is and as it was: what the graph writes there is noted.
+
+        A replay that fails notes nothing, so that memory counts as written by somebody else.
+        """
+        self._saver.keep_state()
+        generator = self._runtime.draw(0)
+        try:
+            for earlier in (False, True):
+
+                def prepare(earlier: bool = earlier) -> None:
+                    self._saver.restore_state()
+                    self._saver.put_inputs(graph, earlier)
+
+                self._replayer(native, generator, prepare)()
+                self._saver.note_writes(graph, earlier)
+        except Exception:  # noqa: BLE001 - a framework raises what it likes
+            log.debug("replays with memory that changed", exc_info=True)
+        finally:
+            with suppress(_core.FoundryError):
+                self._saver.put_inputs(graph, False)
+                self._saver.restore_state()
+            self._runtime.set_generator(*generator)
 
     def golden(self, graph: int, native: NativeGraph) -> None:
         """Records what the graph computes from the kept state, and how much native replays differ."""

@@ -68,6 +68,7 @@ class SaveBackend:
         self._recorded: list[tuple[str, int, outputs.Encoded, list[_core.Tensor]]] = []
         self._native: dict[int, NativeGraph] = {}
         self._names: set[str] = set()
+        self._kinds: set[str] = set()  # of graphs, see _watch
         self._over = False
         try:
             _core.seal(False)
@@ -219,6 +220,19 @@ class SaveBackend:
             self._saver.set_generator(index, use.increment, use.seed, use.offset)
         self._recorded.append((name, index, encoded, tensors))
         self._native[index] = native
+        self._watch(name)
+
+    def _watch(self, name: str) -> None:
+        """Remembers what memory holds that warm-ups created until now: what changes until the end may be an input.
+
+        After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/").
+        """
+        captures, kind = len(self._recorded), name.partition("/")[0] if "/" in name else ""
+        if captures & (captures - 1) and kind in self._kinds:
+            return
+        self._kinds.add(kind)
+        with self._report.step("watch"):
+            self._saver.watch_inputs(self._runtime.blocks())
 
     @contextmanager
     def _one_graph(self, name: str) -> Iterator[None]:
@@ -265,6 +279,10 @@ class SaveBackend:
             with report.step("prove padding"):
                 for index, _ in doubts:
                     self._saver.settle(index, replays.prove_padding(index, self._native[index]))
+        with report.step("hidden inputs"):
+            for index in self._saver.changed_inputs():
+                replays.note_writes(index, self._native[index])
+            self._saver.judge_inputs()
         staging = _core.Staging(self._path)
         try:
             if self._golden:

@@ -85,6 +85,12 @@ std::function<bool(const TensorInfo&)> has_flag(uint32_t flag) {
   return [flag](const TensorInfo& tensor) { return (tensor.flags & flag) != 0; };
 }
 
+std::vector<session::FrameworkBlock> framework_blocks(const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
+  std::vector<session::FrameworkBlock> list;
+  for (const auto& [address, bytes, active] : blocks) list.push_back({address, bytes, active});
+  return list;
+}
+
 using Description = std::tuple<std::string, uint64_t, std::string>;
 
 }  // namespace
@@ -194,9 +200,14 @@ void bind_save(py::module_& module) {
       .def(
           "set_blocks",
           [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
-            std::vector<session::FrameworkBlock> list;
-            for (const auto& [address, bytes, active] : blocks) list.push_back({address, bytes, active});
-            saver.set_blocks(std::move(list));
+            saver.set_blocks(framework_blocks(blocks));
+          },
+          py::arg("blocks"))
+      .def(
+          "watch_inputs",
+          [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
+            const std::vector<session::FrameworkBlock> list = framework_blocks(blocks);
+            unlocked([&] { return saver.watch_inputs(list); });
           },
           py::arg("blocks"))
       .def("examine",
@@ -225,6 +236,20 @@ void bind_save(py::module_& module) {
           py::arg("pattern"))
       .def("untouched", [](Saver& saver) { return unlocked([&] { return saver.untouched(); }); })
       .def("heal", [](Saver& saver) { unlocked([&] { return saver.heal(); }); })
+      .def("changed_inputs", [](Saver& saver) { return unlocked([&] { return saver.changed_inputs(); }); })
+      .def(
+          "put_inputs",
+          [](Saver& saver, uint32_t graph, bool earlier) {
+            unlocked([&] { return saver.put_inputs(graph, earlier); });
+          },
+          py::arg("graph"), py::arg("earlier"))
+      .def(
+          "note_writes",
+          [](Saver& saver, uint32_t graph, bool earlier) {
+            unlocked([&] { return saver.note_writes(graph, earlier); });
+          },
+          py::arg("graph"), py::arg("earlier"))
+      .def("judge_inputs", [](Saver& saver) { unwrap(saver.judge_inputs()); })
       .def("prepare_golden", [](Saver& saver) { unlocked([&] { return saver.prepare_golden(); }); })
       .def(
           "observe_golden",

@@ -9,7 +9,6 @@
 #include "csrc/base/text.h"
 #include "csrc/graph/audit_text.h"
 #include "csrc/graph/node_types.h"
-#include "csrc/graph/reach.h"
 #include "csrc/session/golden.h"
 #include "csrc/session/graph_walk.h"
 #include "csrc/session/host_ranges.h"
@@ -52,7 +51,8 @@ Saver::Saver(Process& process, int device, CUcontext context)
       context_(context),
       images_(process.driver(), process.abi()),
       snapshotter_(process.driver(), images_),
-      origins_(process) {}
+      origins_(process),
+      watch_(process.driver()) {}
 
 Saver::~Saver() {
   const driver::ScopedContext scope(process_.driver(), context_);
@@ -280,10 +280,29 @@ Result<MemoryScanner*> Saver::scanner() {
   return scanner_.get();
 }
 
+Result<graph::ReachResult> Saver::follow(const MemoryState& memory, const std::set<uint32_t>& roots) {
+  FOUNDRY_ASSIGN(MemoryScanner * scanner, this->scanner());
+  // Graph-private memory has no content before a replay: it is reached, but nothing is followed from it.
+  std::vector<uint32_t> with_content;
+  std::copy_if(roots.begin(), roots.end(), std::back_inserter(with_content),
+               [&](uint32_t range) { return memory.has_content(memory.map.ranges()[range]); });
+  std::vector<device::AddressRange> windows;
+  for (const foundry_zone_info& zone : memory.map.zones()) {
+    windows.push_back({zone.base, zone.base + zone.size + 1});  // with the address just behind it
+  }
+  const graph::ScanMemory scan = [&](uint64_t begin, uint64_t end, const graph::FoundWord& found) -> Status {
+    const uint32_t range = memory.map.range_of(begin);
+    if (range == archive::kNone || !memory.has_content(memory.map.ranges()[range])) return success();
+    FOUNDRY_ASSIGN(const std::vector<device::PointerHit> hits, scanner->pointers(begin, end - begin, windows));
+    for (const device::PointerHit& hit : hits) found(hit.address, hit.value);
+    return success();
+  };
+  return graph::reach(memory.map, with_content, scan);
+}
+
 Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const graph::AuditResult& audit,
                                              SaveReport& report) {
   const graph::GraphTables& tables = snapshotter_.tables();
-  FOUNDRY_ASSIGN(MemoryScanner * scanner, this->scanner());
   std::set<uint32_t> roots;
   const auto left_out = [&](uint32_t graph) { return (tables.graphs[graph].flags & archive::kGraphLeftOut) != 0; };
   for (const graph::Root& root : audit.roots) {
@@ -312,22 +331,7 @@ Result<std::vector<uint32_t>> Saver::reached(const MemoryState& memory, const gr
       FOUNDRY_TRY(add_root(tensor, format("export '%s'", tensor.name.c_str())));
   }
 
-  // Graph-private memory has no content before a replay: it is reached, but nothing is followed from it.
-  std::vector<uint32_t> with_content;
-  std::copy_if(roots.begin(), roots.end(), std::back_inserter(with_content),
-               [&](uint32_t range) { return memory.has_content(memory.map.ranges()[range]); });
-  std::vector<device::AddressRange> windows;
-  for (const foundry_zone_info& zone : memory.map.zones()) {
-    windows.push_back({zone.base, zone.base + zone.size + 1});  // with the address just behind it
-  }
-  const graph::ScanMemory scan = [&](uint64_t begin, uint64_t end, const graph::FoundWord& found) -> Status {
-    const uint32_t range = memory.map.range_of(begin);
-    if (range == archive::kNone || !memory.has_content(memory.map.ranges()[range])) return success();
-    FOUNDRY_ASSIGN(const std::vector<device::PointerHit> hits, scanner->pointers(begin, end - begin, windows));
-    for (const device::PointerHit& hit : hits) found(hit.address, hit.value);
-    return success();
-  };
-  FOUNDRY_ASSIGN(const graph::ReachResult reach, graph::reach(memory.map, with_content, scan));
+  FOUNDRY_ASSIGN(const graph::ReachResult reach, follow(memory, roots));
   roots.insert(reach.ranges.begin(), reach.ranges.end());
   for (const graph::StoredPointer& pointer : reach.rebuilt) {
     if (pointer.anchor != archive::kNone) continue;

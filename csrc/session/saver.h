@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,10 @@
 #include "csrc/base/result.h"
 #include "csrc/graph/abi_images.h"
 #include "csrc/graph/audit.h"
+#include "csrc/graph/reach.h"
 #include "csrc/graph/snapshot.h"
 #include "csrc/session/allocation_origins.h"
+#include "csrc/session/input_watch.h"
 #include "csrc/session/memory_keeper.h"
 #include "csrc/session/memory_plan.h"
 #include "csrc/session/memory_scanner.h"
@@ -78,6 +81,10 @@ class Saver {
   Result<bool> name_event(CUevent event, const std::string& name, uint32_t flags);
   void set_blocks(std::vector<FrameworkBlock> blocks) { blocks_ = std::move(blocks); }
 
+  // Right after a capture, any number of times: remembers what memory holds that only warm-ups and other code of the
+  // program made. `blocks`: as for set_blocks, now.
+  Status watch_inputs(const std::vector<FrameworkBlock>& blocks);
+
   // Audits; nothing can be added afterwards. The caller may settle the doubts by replays; what is not settled is left
   // out.
   Result<std::vector<Doubt>> examine();
@@ -95,6 +102,14 @@ class Saver {
   Status poison(uint32_t pattern);
   Result<bool> untouched() const;
   Status heal();
+
+  // After examine(): graphs that read watched memory which holds something else now. Each is to be replayed twice, with
+  // put_inputs before and note_writes after: once with what the memory holds, once with what it held.
+  Result<std::vector<uint32_t>> changed_inputs();
+  Status put_inputs(uint32_t graph, bool earlier);
+  Status note_writes(uint32_t graph, bool earlier);
+  // Leaves out graphs that read memory which changed and which none of these replays wrote.
+  Status judge_inputs();
 
   // Before each golden replay: the kept state, and a filling for mutable memory that is too large to be stored.
   Status prepare_golden();
@@ -132,6 +147,9 @@ class Saver {
   void leave_out(uint32_t graph, const std::vector<size_t>& findings, Examination& found);
   Result<std::vector<TensorInfo>> outputs_of(uint32_t graph) const;
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
+  std::set<uint32_t> known_inputs() const;
+  // What is reached from ranges through what memory holds.
+  Result<graph::ReachResult> follow(const MemoryState& memory, const std::set<uint32_t>& roots);
   // Made when it is needed first.
   Result<MemoryScanner*> scanner();
   Status write_graphs(int directory, const std::string& name, bool compact, SaveReport& report);
@@ -151,6 +169,8 @@ class Saver {
   std::map<uint32_t, Outputs> outputs_;
   std::vector<FrameworkBlock> blocks_;
   double snapshot_ms_ = 0;
+  InputWatch watch_;
+  std::map<uint32_t, std::set<size_t>> readers_;  // graph -> changes that it reads
   std::unique_ptr<Examination> found_;
   std::unique_ptr<MemoryScanner> scanner_;
   std::vector<MemoryPart> inputs_, lost_inputs_;

@@ -18,6 +18,10 @@ from foundry.recipes.mini_engine.engine import EngineConfig
 from foundry.recipes.mini_engine.model import ScaleArgs
 from foundry.recipes.mini_engine.with_foundry import FoundryEngine
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lazy import LazyGraphs  # noqa: E402
+
 SIZES = (1, 4)
 PROMPTS = [[1, 2, 3], [9, 8, 7, 6]]
 WIDTH = 64
@@ -25,24 +29,26 @@ FLOATS = 4096
 
 
 class TestEngine(FoundryEngine):
-    """Options, all but the last on SAVE:
+    """Options, all but the last two on SAVE:
 
     stale: "<what>-<where>": graphs with an address of freed memory in their arguments. what: "unused" (the kernel
         ignores it), "read", "written"; where: "inactive" (the engine's allocator has the block), "quarantined" (given
         back to the driver), "released" (unmapped).
     noise: added to the logits of a graph after each of its replays, in turn.
     tamper: LOAD gets other weights.
+    lazy: also the graphs of LazyGraphs.
     """
 
     __test__ = False
 
     def __init__(
-        self, archive: str, mode: str, stale: list[str], noise: list[float], tamper: bool, **options: Any
+        self, archive: str, mode: str, stale: list[str], noise: list[float], tamper: bool, lazy: bool, **options: Any
     ) -> None:
         super().__init__(simulated.folder(), EngineConfig(batch_sizes=SIZES, cache_pages=64), archive, mode, **options)
         self.stale = stale
         self.noise = noise
         self.tamper = tamper
+        self.lazy = LazyGraphs(self) if lazy else None
         self.freed: dict[str, tuple[int, bytes]] = {}
         self.words: dict[str, foundry.Graph] = {}
 
@@ -59,6 +65,8 @@ class TestEngine(FoundryEngine):
             what, where = name.split("-")
             address = self.free_memory(where) if self.session.report.outcome == "saving" else 0
             self.words[name] = self.session.graph(name, partial(self.with_word, what, address), warmup=0)
+        if self.lazy:
+            self.lazy.capture(self.session)
         if self.noise and self.session.report.outcome == "saving":
             graph = self.graphs[SIZES[0]]
             native = graph._native  # type: ignore[attr-defined]
@@ -136,7 +144,7 @@ def inputs(engine: FoundryEngine) -> str:
 
 def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
     """Runs the start and writes results."""
-    options = {"stale": [], "noise": [], "tamper": False, **json.loads(text)}
+    options = {"stale": [], "noise": [], "tamper": False, "lazy": False, **json.loads(text)}
     engine = TestEngine(archive, mode, **options)
     results: dict[str, Any] = {}
     try:
@@ -148,6 +156,7 @@ def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
         results["inputs"], results["steps"] = inputs(engine), engine.kernels.step_count()
         results["export"] = exports(engine) if engine.session.report.outcome != "native" else None
         results["computed"] = engine.computed()
+        results["lazy"] = engine.lazy.computed() if engine.lazy else {}
         results["tokens"] = engine.generate(PROMPTS, 6)
         results["eager"] = engine.generate(PROMPTS, 6, eager=True)
         results["hidden_after"] = hashlib.sha256(engine.model.hidden_states.to_bytes()).hexdigest()  # type: ignore[union-attr]

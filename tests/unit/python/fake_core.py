@@ -149,6 +149,9 @@ class Saver:
         self.freed: tuple[int, bytes, bytes] | None = None  # address, content, pattern
         self.golden: dict[str, list[str]] = {}
         self.events: dict[str, int] = {}
+        self.watched: dict[int, bytes] = {}
+        self.changes: dict[int, tuple[bytes, bytes]] = {}  # address: content when it was watched, and at the end
+        self.written: set[int] = set()
 
     def name_event(self, event: int, name: str, flags: int) -> bool:
         used = any(node[:2] == ("record", event) for graph in self.graphs for node in graph["program"])
@@ -189,6 +192,40 @@ class Saver:
 
     def set_blocks(self, blocks: Any) -> None:
         self.blocks = list(blocks)
+
+    def watch_inputs(self, blocks: Any) -> None:
+        for address, length, active in blocks:
+            slot = in_zone(address)
+            if active and slot is not None and process.zones[slot].kind in ("private", "ambient"):
+                self.watched.setdefault(address, read_memory(address, length))
+
+    def changed_inputs(self) -> list[int]:
+        known = {t.address for t in self.tensors if t.output or t.export}
+        for address, earlier in self.watched.items():
+            now = read_memory(address, len(earlier))
+            if now != earlier and address not in known:
+                self.changes[address] = earlier, now
+        return [i for i, _ in enumerate(self.graphs) if self._read(i)]
+
+    def _read(self, graph: int) -> set[int]:
+        words = {a for _, out, sources, _ in self.graphs[graph]["program"] for a in (out, *(sources or ()))}
+        words -= set(self.graphs[graph]["generator"])
+        return {a for a, (earlier, _) in self.changes.items() if any(a <= word < a + len(earlier) for word in words)}
+
+    def put_inputs(self, graph: int, earlier: bool) -> None:
+        for address in self._read(graph):
+            write_memory(address, self.changes[address][0 if earlier else 1])
+
+    def note_writes(self, graph: int, earlier: bool) -> None:
+        for address in self._read(graph):
+            put = self.changes[address][0 if earlier else 1]
+            if read_memory(address, len(put)) != put:
+                self.written.add(address)
+
+    def judge_inputs(self) -> None:
+        for i, graph in enumerate(self.graphs):
+            if self._read(i) - self.written:
+                self.left_out[graph["name"]] = ["it reads an input that is not registered"]
 
     def examine(self) -> list[tuple[int, str]]:
         return [(i, graph["name"]) for i, graph in enumerate(self.graphs) if graph["name"] in process.doubts]

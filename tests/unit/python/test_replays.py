@@ -237,3 +237,55 @@ def test_a_value_that_is_no_choice_is_refused(world: World, monkeypatch: pytest.
     monkeypatch.setenv("FOUNDRY_VERIFY", "yes")
     with pytest.raises(ValueError, match="FOUNDRY_VERIFY is 'yes'"):
         foundry.session(world.archive, "off")
+
+
+def lazily(program: Callable[[Engine, FakeTensor, FakeTensor], FakeTensor]) -> Callable[[Engine], None]:
+    """Graphs "lazy/0", "lazy/1" and "lazy/2" of program(engine, output, memory), memory that the first forward makes and
+    the engine rewrites afterwards."""
+
+    def make(engine: Engine) -> None:
+        memory: list[FakeTensor] = []
+
+        def function() -> FakeTensor:
+            if not memory:
+                memory.append(engine.framework.tensor(bytes([1] * 32)))
+            return program(engine, engine.framework.add(engine.x, engine.x), memory[0])
+
+        for i in range(3):
+            engine.session.graph(f"lazy/{i}", function)
+        memory[0].data = bytes([7] * 32)
+        engine.lazy = memory[0]  # type: ignore[attr-defined]
+
+    return make
+
+
+def test_what_the_program_rewrites_and_nobody_registered_is_a_hidden_input(world: World) -> None:
+    engine = world.save(last=lazily(lambda engine, out, memory: engine.framework.add(out, memory)))
+    report = engine.session.report
+    assert set(report.left_out) == {"lazy/0", "lazy/1", "lazy/2"} and "decode/8" in report.saved
+    assert engine.lazy.data == bytes([7] * 32)  # type: ignore[attr-defined]
+
+
+def test_what_graphs_write_themselves_is_none(world: World) -> None:
+    def program(engine: Engine, out: FakeTensor, memory: FakeTensor) -> FakeTensor:
+        engine.framework.copy_(memory, out)
+        return engine.framework.add(out, memory)
+
+    engine = world.save(last=lazily(program))
+    assert not engine.session.report.left_out
+    assert engine.lazy.data == bytes([7] * 32)  # type: ignore[attr-defined]
+
+
+def test_what_graphs_return_is_none(world: World) -> None:
+    engine = world.save(last=lazily(lambda engine, out, memory: memory))
+    assert not engine.session.report.left_out
+
+
+def test_a_replay_that_fails_shows_no_writes(world: World) -> None:
+    def program(engine: Engine, out: FakeTensor, memory: FakeTensor) -> FakeTensor:
+        engine.framework.copy_(memory, out)
+        record("copy", 0xDEAD000, [out.address])(engine)
+        return out
+
+    engine = world.save(last=lazily(program))
+    assert set(engine.session.report.left_out) == {"lazy/0", "lazy/1", "lazy/2"}

@@ -1,0 +1,125 @@
+// SAVE: graphs that read what the program rewrites between replays and nobody registered are left out.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/session/saver.h"
+
+namespace foundry::session {
+
+Status Saver::watch_inputs(const std::vector<FrameworkBlock>& blocks) {
+  if (found_) return Error{ErrorKind::state, 0, "this SAVE was examined already"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  FOUNDRY_ASSIGN(const MemoryState memory, read_memory_state(process_, device_, blocks, {}));
+  return watch_.watch(memory);
+}
+
+// What the program is given back on LOAD, by name or as an output, it can rewrite there; the words of a generator LOAD
+// writes itself.
+std::set<uint32_t> Saver::known_inputs() const {
+  const graph::MemoryMap& map = found_->memory.map;
+  std::set<uint32_t> ranges;
+  const auto add = [&](uint64_t address) {
+    const uint32_t range = map.range_of(address);
+    if (range != archive::kNone) ranges.insert(range);
+  };
+  for (const TensorInfo& tensor : tensors_.tensors()) {
+    if ((tensor.flags & (archive::kExport | archive::kOutput)) != 0 && tensor.bytes != 0) add(tensor.address);
+  }
+  for (const archive::GraphRecord& graph : snapshotter_.tables().graphs) {
+    if (graph.generator_increment == 0) continue;
+    add(graph.generator_seed);
+    add(graph.generator_offset);
+  }
+  return ranges;
+}
+
+Result<std::vector<uint32_t>> Saver::changed_inputs() {
+  if (!found_) return Error{ErrorKind::state, 0, "memory is compared after a SAVE was examined"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  const MemoryState& memory = found_->memory;
+  readers_.clear();
+  FOUNDRY_TRY(watch_.compare(memory));
+  const std::set<uint32_t> known = known_inputs();
+  std::erase_if(watch_.changes(), [&](const InputWatch::Change& change) { return known.contains(change.range); });
+  std::vector<uint32_t> graphs;
+  if (watch_.changes().empty()) return graphs;
+
+  std::map<uint32_t, std::set<uint32_t>> roots;
+  for (const graph::Root& root : found_->audit.roots) {
+    if ((snapshotter_.tables().graphs[root.graph].flags & archive::kGraphLeftOut) == 0) {
+      roots[root.graph].insert(root.range);
+    }
+  }
+  for (const auto& [graph, ranges] : roots) {
+    FOUNDRY_ASSIGN(const graph::ReachResult reach, follow(memory, ranges));
+    std::set<size_t> read;
+    for (size_t index = 0; index < watch_.changes().size(); ++index) {
+      const uint32_t range = watch_.changes()[index].range;
+      if (std::binary_search(reach.ranges.begin(), reach.ranges.end(), range)) read.insert(index);
+    }
+    if (read.empty()) continue;
+    readers_[graph] = std::move(read);
+    graphs.push_back(graph);
+  }
+  return graphs;
+}
+
+Status Saver::put_inputs(uint32_t graph, bool earlier) {
+  if (!readers_.contains(graph)) return Error{ErrorKind::invalid, 0, format("graph %u reads no changed memory", graph)};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  return watch_.put(found_->memory, readers_.at(graph), earlier);
+}
+
+Status Saver::note_writes(uint32_t graph, bool earlier) {
+  if (!readers_.contains(graph)) return Error{ErrorKind::invalid, 0, format("graph %u reads no changed memory", graph)};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  return watch_.note(found_->memory, readers_.at(graph), earlier);
+}
+
+Status Saver::judge_inputs() {
+  if (!found_) return Error{ErrorKind::state, 0, "inputs are judged after a SAVE was examined"};
+  const MemoryState& memory = found_->memory;
+  for (size_t index = 0; index < watch_.changes().size(); ++index) {
+    const InputWatch::Change& change = watch_.changes()[index];
+    const foundry_range& range = memory.map.ranges()[change.range];
+    std::string origin = origins_.of(range);
+    if (!origin.empty()) origin = ", in memory made by " + origin;
+    const std::string what = format("%s at %s (zone %s%s)", bytes_text(range.bytes).c_str(), hex(range.address).c_str(),
+                                    memory.zone_of(range).name, origin.c_str());
+    std::vector<uint32_t> readers;
+    for (const auto& [graph, read] : readers_) {
+      if (read.contains(index)) readers.push_back(graph);
+    }
+    if (readers.empty()) continue;
+    if (!change.any_written()) {
+      for (const uint32_t graph : readers) {
+        leave_out(
+            graph,
+            format("it reads %s, which the program rewrote after captures and no graph writes: an input that is not "
+                   "registered. A restored graph would go on reading what SAVE saw last. Create it in a phase and "
+                   "register it as mutable",
+                   what.c_str()),
+            found_->report);
+      }
+    } else if (const uint64_t foreign = change.foreign(); foreign != 0) {
+      found_->report.warnings.push_back(format(
+          "%s of %s changed after captures though no replay wrote them; graphs write other parts of it, so it is "
+          "taken for scratch memory that they share with other code. If it is an input, register it as mutable",
+          bytes_text(foreign).c_str(), what.c_str()));
+    }
+  }
+  readers_.clear();
+  watch_.changes().clear();
+  return success();
+}
+
+}  // namespace foundry::session

@@ -1,0 +1,59 @@
+// Inputs that nobody registered: memory outside the rebuilt zones that graphs read and the program rewrites.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "csrc/driver/driver.h"
+#include "csrc/session/memory_plan.h"
+
+namespace foundry::session {
+
+// What a watch looks at: ranges up to this size, and so much in all, the smallest first.
+inline constexpr uint64_t kMostWatchedRange = uint64_t{64} << 20;
+inline constexpr uint64_t kMostWatchedBytes = uint64_t{256} << 20;
+
+// Remembers what memory held when graphs had just been captured, finds what holds something else at the end, and tells
+// from replays what of that the graphs write themselves. A context of the device must be current in every call, and
+// nothing may be running. Not thread-safe.
+class InputWatch {
+ public:
+  // A range that changed. Bytes of `earlier`, `now` and `written` correspond.
+  struct Change {
+    uint32_t range = 0;  // index into the ranges of the memory that compare() was given
+    std::vector<std::byte> earlier, now;
+    std::vector<bool> written;  // by a replay that was noted
+
+    // Bytes that changed; and those of them that no replay wrote.
+    uint64_t changed() const;
+    uint64_t foreign() const;
+    bool any_written() const;
+  };
+
+  explicit InputWatch(const driver::Driver& driver) : driver_(&driver) {}
+
+  // Adds what materialized ranges with content hold now, those that are not known yet.
+  Status watch(const MemoryState& memory);
+  // What became of them: ranges that are as they were then, with other content.
+  Status compare(const MemoryState& memory);
+  std::vector<Change>& changes() { return changes_; }
+
+  // Before a replay: the ranges of `changes` (indices) hold what they held then, or at the comparison.
+  Status put(const MemoryState& memory, const std::set<size_t>& changes, bool earlier);
+  // After it: bytes that hold something else now were written by it.
+  Status note(const MemoryState& memory, const std::set<size_t>& changes, bool earlier);
+
+ private:
+  Result<std::vector<std::byte>> read(uint64_t address, uint64_t bytes) const;
+
+  const driver::Driver* driver_;
+  std::map<uint64_t, std::vector<std::byte>> known_;  // by address
+  uint64_t bytes_ = 0;                                // of all of them
+  std::vector<Change> changes_;
+};
+
+}  // namespace foundry::session

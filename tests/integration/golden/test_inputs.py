@@ -1,0 +1,55 @@
+"""Inputs that nobody registered: memory that forwards create and the program rewrites between replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.golden.lazy import KINDS
+from tests.integration.golden.support import start
+
+Saved = tuple[Path, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    archive = tmp_path_factory.mktemp("inputs") / "a"
+    return archive, start("save", archive, env={"FOUNDRY_JOURNAL": "stacks"}, lazy=True)
+
+
+# What nobody can tell from an input counts as one.
+LEFT_OUT = {"lazy/rewritten", "lazy/repeated"}
+
+
+def test_graphs_that_read_what_the_program_rewrites_are_left_out(saved: Saved) -> None:
+    save = saved[1]
+    assert save["outcome"] == "saved", save
+    assert set(save["left_out"]) == LEFT_OUT
+    assert set(save["saved"]) == {"decode/1", "decode/4"} | {f"lazy/{kind}" for kind in KINDS} - LEFT_OUT
+
+
+def test_the_sentence_names_the_memory_and_what_to_do(saved: Saved) -> None:
+    (sentence,) = saved[1]["left_out"]["lazy/rewritten"]
+    assert "it reads 512 B at 0x" in sentence and "(zone ambient" in sentence
+    assert "register it as mutable" in sentence
+
+
+def test_scratch_that_other_code_uses_too_is_told(saved: Saved) -> None:
+    (warning,) = [text for text in saved[1]["warnings"] if "changed after captures" in text]
+    assert " of 512 B at 0x" in warning and "scratch memory that they share" in warning
+
+
+def test_nothing_of_the_replays_remains(saved: Saved) -> None:
+    save = saved[1]
+    assert save["tokens"] == save["eager"]
+    assert save["lazy"]["rewritten"] == save["lazy"]["output"] == [3.0, 5.0]
+
+
+def test_restored_graphs_compute_the_same_and_those_left_out_follow_their_input(saved: Saved) -> None:
+    archive, save = saved
+    load = start("load", archive, lazy=True)
+    assert load["outcome"] == "restored"
+    assert set(load["fell_back"]) == LEFT_OUT
+    assert load["lazy"] == save["lazy"]
