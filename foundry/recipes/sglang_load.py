@@ -5,8 +5,8 @@
 
 With --native a native engine is started first, and their greedy tokens are compared.
 
-Exit code: 0 if every graph was restored, nothing was captured, and tokens are those of SAVE
-(and of native); 1 otherwise.
+Exit code: 0 if every graph was restored, nothing was captured, nothing compiled for decode, and tokens are those of
+SAVE (and of native); 1 otherwise.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from foundry.recipes.engines.runs import Results, restored, summary, tokens_as_saved
-from foundry.recipes.engines.sglang_recipe import arguments, count, starts, tokens
+from foundry.recipes.engines.runs import Results, console, restored, summary, tokens_as_saved
+from foundry.recipes.engines.sglang_recipe import arguments, compiled_for_decode, count, starts, tokens
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     equal = tokens_as_saved(load, options.archive)
     if options.native:
         equal = tokens(found["native"], load) and equal
-    return 0 if equal and restored(load) and not count(load, "capture") else 1
+    compiled = compiled_for_decode(load)
+    if compiled:
+        console.print(f"compiled for decode: {', '.join(compiled)}", markup=False)
+    return 0 if equal and restored(load) and not count(load, "capture") and not compiled else 1
 
 
 if __name__ == "__main__":

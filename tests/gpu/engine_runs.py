@@ -19,6 +19,7 @@ class Engines:
     """Runs of engines by name, each once, started when they can be and waited for when they are asked for.
 
     module: the program that starts the engine; `common`: arguments of every run; `together`: engines at a time.
+    With FOUNDRY_TEST_REUSE=1 runs whose logs are in `folder` already are judged, not repeated.
     """
 
     def __init__(self, folder: Path, module: str, common: Sequence[str], together: int, timeout_s: float) -> None:
@@ -38,10 +39,17 @@ class Engines:
         env: Mapping[str, str] | None = None,
     ) -> None:
         """Begins a run; `after`: when that one has ended."""
-        if name not in self._threads:
+        if name not in self._threads and self._ran(name):
+            self._codes[name] = 0
+            self._threads[name] = threading.Thread()  # which has nothing to do
+            self._threads[name].start()
+        elif name not in self._threads:
             thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after, env or {}))
             self._threads[name] = thread
             thread.start()
+
+    def _ran(self, name: str) -> bool:
+        return os.environ.get("FOUNDRY_TEST_REUSE") == "1" and (self.folder / f"{name}.log").exists()
 
     def _run(
         self, name: str, mode: str, arguments: Sequence[str], archive: str, after: str, env: Mapping[str, str]
@@ -89,11 +97,17 @@ class Engines:
             thread.join()
 
 
+# Where a fault is put: into the largest of these files.
+PLACES = {"truncated": "rank_0/*.fdry", "flipped": "rank_0/*.fdry", "image": "images/*", "kernels": "rank_0/attached.*"}
+
+
 def damage(archive: str, copy: str, how: str) -> None:
-    """A copy of an archive with one fault: "truncated" or "flipped" graphs, or a flipped byte in the largest "image"."""
+    """A copy of an archive with one fault: "truncated" or "flipped" graphs, or one flipped byte in the largest "image" or
+    in compiled "kernels"."""
+    if os.path.isdir(copy):  # of a run that is judged again
+        return
     shutil.copytree(archive, copy)
-    files = Path(copy, "images" if how == "image" else "rank_0").iterdir()
-    largest = max((path for path in files if path.is_file()), key=lambda path: path.stat().st_size)
+    largest = max(Path(copy).glob(PLACES[how]), key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
     if how == "truncated":
         del content[len(content) // 2 :]

@@ -1,6 +1,7 @@
 """Stock SGLang: saved, restored in fresh processes, greedy tokens compared with native ones; wrong archives are refused.
 
 Starts of an engine take most of a minute, nearly all of it importing, so all that the chosen cases need run side by side.
+Every LOAD has a Triton cache of its own, empty at first; the one that has to restore all has no other kernels either.
 Skipped where SGLang is not installed. FOUNDRY_TEST_FOLDER keeps the logs.
 """
 
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from engine_runs import Engines, damage  # noqa: E402
 
+from foundry.recipes.engines import sglang_recipe  # noqa: E402
+
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("sglang") is None, reason="SGLang is not installed")
 
 PROCESS = "foundry.recipes.engines.sglang_process"
@@ -26,13 +29,13 @@ PROCESS = "foundry.recipes.engines.sglang_process"
 TOGETHER = int(os.environ.get("FOUNDRY_TEST_ENGINES", "6"))
 COMMON = ["--memory", "0.3", "--kv-tokens", "20000", "--repeats", "1"]
 TIMEOUT_S = 400
+CACHES = ("TRITON_CACHE_DIR", "TVM_FFI_CACHE_DIR")
 # What differs from the archive of "same", and a field that the reason must name.
 OTHERS: dict[str, tuple[list[str], str]] = {
     "context": (["--context", "1024"], "option.context_length"),
     "sizes": (["--max-batch", "8", "--batches", "1", "8"], "option.cuda_graph"),
     "model": (["--layers", "27"], "model"),
 }
-GRAPHS = ("init_device_graphs", "init_cuda_graphs")  # what SGLang calls the phase of captures
 
 
 def captures(results: dict[str, Any]) -> int:
@@ -40,11 +43,9 @@ def captures(results: dict[str, Any]) -> int:
     return sum(line["kind"] == "capture" for line in results["probe"])
 
 
-def compiled_for_graphs(results: dict[str, Any]) -> list[str]:
-    """Kernels and modules that were compiled in the phase of captures."""
-    return [
-        line["name"] for line in results["probe"] if line["kind"] in ("triton", "module") and line["during"] in GRAPHS
-    ]
+def empty(folder: Path, name: str, *variables: str) -> dict[str, str]:
+    """An environment in which nothing is compiled yet, so that every compilation is counted."""
+    return {variable: str(folder / f"{name}.caches" / variable) for variable in variables}
 
 
 @pytest.fixture(scope="module")
@@ -58,25 +59,22 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     archive = found.archive("same")
     found.start("native", "native", [])
     found.start("save", "save", [], archive)
-    # Without a cache of Triton's: kernels that only graphs need are not missed.
-    (folder / "no-kernels").mkdir(exist_ok=True)
-    empty = {"TRITON_CACHE_DIR": str(folder / "no-kernels")}
-    found.start("load", "load", ["--compare"], archive, "save", empty)
+    found.start("load", "load", ["--compare"], archive, "save", empty(folder, "load", *CACHES))
     for name in dict.fromkeys(call["other"] for call in calls if "other" in call):
         found.start(f"{name}.native", "native", OTHERS[name][0])
-        found.start(f"{name}.load", "load", OTHERS[name][0], archive, "save")
+        found.start(f"{name}.load", "load", OTHERS[name][0], archive, "save", empty(folder, name, CACHES[0]))
     damages = list(dict.fromkeys(call["how"] for call in calls if "how" in call))
     if damages:
         found["save"]
     for name in damages:
         damage(archive, found.archive(name), name)
-        found.start(f"{name}.load", "load", [], found.archive(name))
+        found.start(f"{name}.load", "load", [], found.archive(name), env=empty(folder, name, CACHES[0]))
     yield found
     found.join()
 
 
 def test_restored_engine_gives_native_tokens(engines: Engines) -> None:
-    """All graphs come from the archive, nothing is captured or compiled for them, and every token is the native one."""
+    """All graphs come from the archive, nothing is captured, nothing compiled for decode, every token is the native one."""
     native, saved, loaded = (engines[name] for name in ("native", "save", "load"))
     assert saved["foundry"]["outcome"] == "saved", saved["foundry"]["text"]
     assert saved["foundry"]["left_out"] == {}
@@ -86,8 +84,28 @@ def test_restored_engine_gives_native_tokens(engines: Engines) -> None:
     assert done["outcome"] == "restored", done["text"]
     assert done["restored"] == saved["foundry"]["saved"] and done["fell_back"] == {}
     assert captures(loaded) == 0
-    assert compiled_for_graphs(loaded) == []
+    assert sglang_recipe.compiled_for_decode(loaded) == []
     assert loaded["tokens"] == native["tokens"]
+
+
+def test_kernels_that_save_used_come_with_the_archive(engines: Engines) -> None:
+    """What captures compiled, and SAVE with it, is not compiled on LOAD: not for prefill either."""
+    saved, loaded = engines["save"], engines["load"]
+    kept, given = (results["foundry"]["kernel_caches"] for results in (saved, loaded))
+    assert kept["triton"]["stored"] == given["triton"]["put"] > 0
+    assert kept["tvm_ffi"]["stored"] == given["tvm_ffi"]["ready"] > 0
+    assert given["triton"]["refused"] == given["tvm_ffi"]["refused"] == []
+    assert [line for line in loaded["probe"] if line["kind"] == "module"] == []
+
+
+@pytest.mark.parametrize("how", ["kernels"])
+def test_without_the_archives_kernels_decode_compiles_some_and_that_is_counted(engines: Engines, how: str) -> None:
+    """A damaged file of kernels is named, graphs are restored all the same, and tokens are native."""
+    loaded = engines[f"{how}.load"]
+    assert loaded["foundry"]["outcome"] == "restored"
+    assert any("kernels.json" in warning for warning in loaded["foundry"]["warnings"])
+    assert sglang_recipe.compiled_for_decode(loaded) != []
+    assert loaded["tokens"] == engines["native"]["tokens"]
 
 
 def test_graphs_captured_beside_restored_ones_give_the_same_tokens(engines: Engines) -> None:

@@ -180,6 +180,7 @@ class Adapter:
             self._start.register_reachable("attention", attention)
         if saves:
             self.keep_event(graph_runner)
+            _compile_for_steps(graph_runner.model_runner.device)
             return result
         return self._restore(original, graph_runner, *args, **kwargs)
 
@@ -263,6 +264,19 @@ class Adapter:
             self._over = True
             self._start.give_up(problem)
             raise
+
+
+def _compile_for_steps(device: Any) -> None:
+    """SAVE: SGLang compiles what a decode step launches beside its graph with the first step, if no capture needed it.
+
+    That is after the archive is written: compiled now, it is in it. Attention metadata was needed by captures.
+    """
+    import torch
+    from sglang.srt.model_executor import forward_batch_info
+
+    positions = getattr(forward_batch_info, "clamp_position", None)
+    if positions is not None:
+        positions(torch.ones(1, dtype=torch.int64, device=device))
 
 
 def _replica(runner: Any) -> str:

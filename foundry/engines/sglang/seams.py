@@ -44,6 +44,11 @@ COMMON: tuple[Seam, ...] = (
         "",
         ("next_token_logits",),
     ),
+    Seam(
+        "sglang.srt.model_executor.forward_batch_info",
+        "ForwardBatch",
+        "made for every step; a kernel of its module that no graph has is compiled on SAVE, for the archive",
+    ),
 )
 
 CLASSIC: tuple[Seam, ...] = (

@@ -288,6 +288,9 @@ def summary(results: Results) -> None:
         )
     else:
         console.print(f"no graph was saved or restored: {done.get('reason') or done['outcome']}", markup=False)
+    for name, counts in done.get("kernel_caches", {}).items():
+        what = ", ".join(f"{value} {key}" for key, value in counts.items() if value and isinstance(value, int))
+        console.print(f"compiled kernels ({name}): {what or 'none'}", markup=False)
     for name, why in {**done.get("left_out", {}), **done.get("fell_back", {})}.items():
         console.print(f"  {name}: {why if isinstance(why, str) else ' '.join(why)}", markup=False)
 

@@ -1,5 +1,5 @@
 """What happens in SGLang's scheduler process, written down for the recipes: seconds of the phases of its start, captures,
-kernels compiled, what Foundry did. A plugin of its own, beside Foundry's, so that a native engine is measured alike.
+kernels compiled and for what, what Foundry did. A plugin of its own, beside Foundry's: a native engine is measured alike.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import functools
 import importlib
 import json
 import os
+import pkgutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,10 @@ _PHASES = (
     "init_cuda_graphs",
 )
 
-_where = "start"  # what is going on: a phase, or "serving" when the last one is over
+DECODE = "decode"
+
+# What is going on: a phase, then "serving" when the last one is over, "decode" in steps of decode.
+_where = "start"
 runner: Any = None  # the ModelRunner of this process
 
 
@@ -44,8 +48,12 @@ def register() -> None:
         if hasattr(ModelRunner, name):
             # Before Foundry's hooks: these are outside of them.
             HookRegistry.register(f"{_RUNNER}.{name}", _timed(name), HookType.AROUND)
+    for target, hook in _STEPS.items():
+        if _exists(target):
+            HookRegistry.register(target, hook, HookType.AROUND)
     _count_captures()
     _count_triton()
+    _count_launchers()
     _count_builds()
 
 
@@ -82,6 +90,37 @@ def _timed(name: str) -> Callable[..., Any]:
     return around
 
 
+def _exists(target: str) -> bool:
+    try:
+        pkgutil.resolve_name(target)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _run(original: Callable[..., Any], scheduler: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    """A step of prefill or of decode: all that is launched for it."""
+    if not batch.forward_mode.is_decode():
+        return original(scheduler, batch, *args, **kwargs)
+    return _prepare(original, scheduler, batch, *args, **kwargs)
+
+
+def _prepare(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Around what is only done for decode."""
+    global _where
+    before, _where = _where, DECODE
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _where = before
+
+
+_STEPS = {
+    "sglang.srt.managers.scheduler.Scheduler.run_batch": _run,
+    "sglang.srt.managers.schedule_batch.ScheduleBatch.prepare_for_decode": _prepare,
+}
+
+
 def _account() -> dict[str, Any]:
     if os.environ.get("FOUNDRY_MODE", "off") in ("", "off"):
         return account(None)
@@ -116,6 +155,20 @@ def _count_triton() -> None:
             before(**about)
 
     knobs.compilation.listener = listener
+
+
+def _count_launchers() -> None:
+    """Triton's host code, one launcher for a signature, that was not in its cache: compiled by the C compiler."""
+    from triton.runtime import build
+
+    original = build._build
+
+    @functools.wraps(original)
+    def _build(name: str, *args: Any, **kwargs: Any) -> Any:
+        note("launcher", name=name)
+        return original(name, *args, **kwargs)
+
+    build._build = _build
 
 
 def _count_builds() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from foundry.recipes.engines import sglang_process
+from foundry.recipes.engines import sglang_probe, sglang_process
 from foundry.recipes.engines.runs import Results, Runs, console, equal_tokens, parser, passed, replays, table
 
 MODULE = "foundry.recipes.engines.sglang_process"
@@ -34,6 +34,16 @@ def seconds(results: Results, *phases: str) -> float:
     )
 
 
+def compiled_for_decode(results: Results) -> list[str]:
+    """What was compiled while graphs were captured or restored, and in steps of decode."""
+    return [
+        line["name"]
+        for line in results["probe"]
+        if line["kind"] in COMPILED and line["during"] in (*GRAPHS, sglang_probe.DECODE)
+    ]
+
+
+COMPILED = {"triton": "Triton kernels", "launcher": "Triton launchers", "module": "CUDA modules"}
 GRAPHS = ("init_device_graphs", "init_cuda_graphs")
 PHASES = {
     "weights": ("load_model",),
@@ -49,11 +59,12 @@ def starts(runs: dict[str, Results]) -> None:
     rows += [(f"  {name}", *(f"{seconds(run, *p):.2f}" for run in runs.values())) for name, p in PHASES.items()]
     rows.append(("first token after that, s", *(f"{run['seconds']['first_token']:.2f}" for run in runs.values())))
     rows.append(("graphs captured", *(str(count(run, "capture")) for run in runs.values())))
-    for kind, name in (("triton", "Triton kernels"), ("module", "CUDA modules")):
+    for kind, name in COMPILED.items():
         rows.append((f"{name} compiled", *(str(count(run, kind)) for run in runs.values())))
         rows.append(
             ("  while capturing", *(str(sum(count(run, kind, phase) for phase in GRAPHS)) for run in runs.values()))
         )
+        rows.append(("  in steps of decode", *(str(count(run, kind, sglang_probe.DECODE)) for run in runs.values())))
     rows += [
         (f"ms a step, batch {batch}", *(f"{run['ms_per_token'].get(batch, 0):.3f}" for run in runs.values()))
         for batch in next(iter(runs.values()))["ms_per_token"]

@@ -28,6 +28,9 @@ class Session:
             log.warning("%s", self.report)
         return self
 
+    def attached(self, name: str) -> None:
+        return None
+
     def restored(self, name: str) -> None:
         if self._fail:
             raise OSError(self._fail)

@@ -22,6 +22,8 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FOUNDRY_MODE", "FOUNDRY_ON_MISMATCH", "SGLANG_USE_BREAKABLE_CUDA_GRAPH"):
         monkeypatch.delenv(name, raising=False)
     torch = types.ModuleType("torch")
+    torch.int64 = "int64"  # type: ignore[attr-defined]
+    torch.ones = lambda n, dtype, device: f"{n} {dtype} on {device}"  # type: ignore[attr-defined]
     torch.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
         current_stream=lambda: "current stream", mem_get_info=lambda: (5000, 9000)
     )

@@ -240,6 +240,10 @@ class DecodeCudaGraphRunner:
         self.backend.capture_one(self._make_graph_key(size, stream_idx, variant_label), forward)
 
 
+def clamp_position(seq_lens: Any) -> None:
+    log.append(f"clamp {seq_lens}")
+
+
 def modules(generation: str) -> dict[str, types.ModuleType]:
     """By name; every call makes classes of its own, so that hooks do not last."""
     found: dict[str, types.ModuleType] = {}
@@ -262,6 +266,7 @@ def modules(generation: str) -> dict[str, types.ModuleType]:
     executor = "sglang.srt.model_executor"
     put(f"{executor}.model_runner", fresh(ModelRunner))
     put("sglang.srt.layers.logits_processor", LogitsProcessorOutput)
+    put(f"{executor}.forward_batch_info", clamp_position)
     if generation == "classic":
         put(f"{executor}.cuda_graph_runner", fresh(CudaGraphRunner), freeze_gc)
     else:

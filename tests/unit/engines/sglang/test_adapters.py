@@ -52,6 +52,8 @@ def test_save(engine: Make, generation: str) -> None:
     assert start.adopted["decode/2"][1] == {"next_token_logits": "logits 2"}
     assert start.notes == {"sglang.available_bytes": 1000}
     assert log[-1] == "end"
+    # What steps launch beside graphs is compiled before the archive is written.
+    assert log[-2] == "clamp 1 int64 on cuda"
     # No phase is open while SGLang captures: captures have a zone of their own.
     assert log.index("<substituted") > max(i for i, entry in enumerate(log) if entry == "buffers>")
 
