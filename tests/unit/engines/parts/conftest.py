@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-# The stand-ins, whatever pytest's import mode.
+# Stand-ins, whatever pytest's import mode.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import fake_core  # noqa: E402
 
