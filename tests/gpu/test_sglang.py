@@ -88,6 +88,11 @@ def test_restored_engine_gives_native_tokens(engines: Engines) -> None:
     assert loaded["tokens"] == native["tokens"]
 
 
+def test_restoring_takes_a_moment(engines: Engines) -> None:
+    """In place of captures, with no compiled kernel in any cache; other engines may start meanwhile."""
+    assert 0 < sglang_recipe.seconds(engines["load"], *sglang_recipe.GRAPHS) <= 0.3
+
+
 def test_kernels_that_save_used_come_with_the_archive(engines: Engines) -> None:
     """What captures compiled, and SAVE with it, is not compiled on LOAD: not for prefill either."""
     saved, loaded = engines["save"], engines["load"]
