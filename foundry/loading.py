@@ -64,7 +64,8 @@ class LoadBackend:
         self._broken = ""
         self._native = False
         self._restored_events: dict[str, Any] = {}
-        self._refused: dict[str, str] = {}  # graphs of the archive that are not used, and why
+        # Graphs that are not used, and why.
+        self._refused = {name: f"SAVE left it out: {' '.join(why)}" for name, why in manifest.left_out.items()}
         self._inventory = list(manifest.inventory)
         with report.step("verify"):
             self._archive = _core.Archive(path, RANK, self._inventory)

@@ -17,10 +17,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from engine_runs import Engines, damage  # noqa: E402
+from vllm_faults import environment  # noqa: E402
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 
 PROCESS = "foundry.recipes.engines.vllm_process"
+SERVER = "foundry.recipes.engines.vllm_server"
+# What `vllm serve` needs and offline use does not.
+SERVER_NEEDS = ("uvicorn", "watchfiles", "model_hosting_container_standards", "prometheus_fastapi_instrumentator")
 # Engines at a time: each takes some 12 GiB of the GPU.
 TOGETHER = int(os.environ.get("FOUNDRY_TEST_ENGINES", "8"))
 TIMEOUT_S = 400
@@ -38,7 +42,14 @@ CONFIGURATIONS: dict[str, list[str]] = {
     "triton": ["--runner", "v2", "--attention", "TRITON_ATTN", *SMALL],
     "v1-separate": ["--runner", "v1", "--separate", *SMALL],
     "v2-separate": ["--runner", "v2", "--separate", *SMALL],
+    "v1-asynchronous": ["--runner", "v1", "--asynchronous", *SMALL],
+    "v2-asynchronous": ["--runner", "v2", "--asynchronous", *SMALL],
 }
+IN_PROCESSES = ("--separate", "--asynchronous")
+# Runs with faults: SAVE leaves graphs of these sizes out.
+FAULTS = {"refused": 4, "table": 2}
+FAULTY = {runner: ["--runner", runner, *SMALL, "--batches", "1", "2", "4", "8"] for runner in ("v1", "v2")}
+REPLICAS = ["--runner", "v2", "--asynchronous", "--replicas", "2", *SMALL]
 GOLDEN = "v2-golden"
 Tokens = dict[str, list[list[int]]]
 # What differs from the archive of "v2-separate", and a field that the reason must name.
@@ -81,6 +92,14 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found.start(
             f"{GOLDEN}.load", "load", arguments, found.archive(GOLDEN), f"{GOLDEN}.save", {"FOUNDRY_VERIFY": "1"}
         )
+    env = environment(folder / "faults", **FAULTS)
+    for runner in {call["faulty"] for call in calls if "faulty" in call}:
+        name = f"faulty-{runner}"
+        found.start(f"{name}.native", "native", FAULTY[runner], env=env)
+        found.start(f"{name}.save", "save", FAULTY[runner], found.archive(name), env=env)
+        found.start(f"{name}.load", "load", FAULTY[runner], found.archive(name), f"{name}.save", env)
+    if any(item.name == "test_one_archive_serves_all_replicas" for item in request.session.items) and gpus() > 1:
+        start_all(found, "replicas", REPLICAS)
     if damages:
         found["v2-separate.save"]
     for name in damages:
@@ -89,6 +108,25 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found.start(f"{name}.load", "load", base, damaged)
     yield found
     found.join()
+
+
+def start_all(engines: Engines, name: str, arguments: list[str]) -> None:
+    """Native, SAVE, and LOAD after it."""
+    engines.start(f"{name}.native", "native", arguments)
+    engines.start(f"{name}.save", "save", arguments, engines.archive(name))
+    engines.start(f"{name}.load", "load", arguments, engines.archive(name), f"{name}.save")
+
+
+def gpus() -> int:
+    """How many there are, without a context of this process on any."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def separate(configuration: str) -> bool:
+    """Whether its engines have processes of their own."""
+    return any(flag in CONFIGURATIONS[configuration] for flag in IN_PROCESSES)
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
@@ -101,7 +139,7 @@ def test_restored_engine_gives_native_tokens(engines: Engines, configuration: st
     assert done["outcome"] == "restored", done["text"]
     assert done["restored"] == saved["foundry"]["saved"] > 0
     assert done["fell_back"] == {}
-    if "--separate" not in CONFIGURATIONS[configuration]:
+    if not separate(configuration):
         assert loaded["in_start"] == {"captures": 0, "dummy_runs": 0}
         assert native["in_start"]["captures"] >= saved["foundry"]["saved"]
         assert loaded["captures"] == 0
@@ -114,7 +152,7 @@ def wrong_tokens(configuration: str, native: Tokens, saved: Tokens, loaded: Toke
 
     In an engine process of its own only prompts that are alone count: which ones share the first steps is chance.
     """
-    batches = ["alone"] if "--separate" in CONFIGURATIONS[configuration] else list(native)
+    batches = ["alone"] if separate(configuration) else list(native)
     return [
         f"batch {batch}, prompt {i}"
         for batch in batches
@@ -147,3 +185,61 @@ def test_golden_runs_of_an_engine(engines: Engines) -> None:
     assert len(saved["golden"]) == saved["saved"] > 0, saved["text"]
     assert loaded["outcome"] == "restored" and loaded["restored"] == saved["saved"], loaded["text"]
     assert set(loaded["verdicts"].values()) <= {"equal", "within spread"} and loaded["verdicts"]
+
+
+@pytest.mark.parametrize("faulty", FAULTY)
+def test_what_the_archive_lacks_is_captured_natively_and_told(engines: Engines, faulty: str) -> None:
+    """One graph that cannot be recorded, one that reads a table which nobody registered and every step rewrites."""
+    native, saved, loaded = (engines[f"faulty-{faulty}.{mode}"] for mode in ("native", "save", "load"))
+    left_out = saved["foundry"]["left_out"]
+    assert saved["foundry"]["outcome"] == "saved", saved["foundry"]["text"]
+    assert {size_of(name) for name in left_out} == set(FAULTS.values()), left_out
+    reasons = {size_of(name): " ".join(sentences) for name, sentences in left_out.items()}
+    assert "a test does not want this graph" in reasons[FAULTS["refused"]]
+    assert "an input that is not registered" in reasons[FAULTS["table"]]
+    done = loaded["foundry"]
+    assert done["outcome"] == "restored" and done["restored"] == saved["foundry"]["saved"] == 3, done["text"]
+    assert set(done["fell_back"]) == set(left_out)
+    assert all(why.startswith("SAVE left it out") for why in done["fell_back"].values())
+    assert loaded["in_start"]["captures"] == len(left_out)
+    assert all(name in engines.log(f"faulty-{faulty}.load") for name in left_out)
+    assert native["tokens"] == saved["tokens"] == loaded["tokens"]
+
+
+def size_of(name: str) -> int:
+    """Tokens of a graph, by its name."""
+    return next(int(part.removeprefix("num_tokens=")) for part in name.split("/") if part.startswith("num_tokens="))
+
+
+def test_one_archive_serves_all_replicas(engines: Engines) -> None:
+    """Data parallel, a GPU each: replica 0 saves, all load, and each answers as native ones do."""
+    if gpus() < 2:
+        pytest.skip(f"two replicas need two GPUs, and there are {gpus()}")
+    native, saved, loaded = (engines[f"replicas.{mode}"] for mode in ("native", "save", "load"))
+    assert [done["outcome"] for done in saved["replicas"]] == ["saved", "none"]
+    assert "data-parallel replica 1 does not save" in engines.log("replicas.save")
+    assert [done["outcome"] for done in loaded["replicas"]] == ["restored", "restored"]
+    assert [done["restored"] for done in loaded["replicas"]] == [saved["foundry"]["saved"]] * 2
+    assert all(not done["fell_back"] for done in loaded["replicas"])
+    for batch in ("alone", "replica 0", "replica 1"):
+        assert native["tokens"]["alone"] == loaded["tokens"][batch] == saved["tokens"][batch], batch
+
+
+def test_a_server_is_saved_and_restored(tmp_path: Path) -> None:
+    """`vllm serve`, asked over HTTP: `foundry run --auto` saves first and loads then."""
+    missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"vLLM's server needs {', '.join(missing)}")
+    kept = os.environ.get("FOUNDRY_TEST_FOLDER")
+    folder = Path(kept, "server") if kept else tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+    servers = Engines(folder, SERVER, [*COMMON, "--layers", "8"], 1, TIMEOUT_S)
+    arguments = ["--runner", "v2", *SMALL]
+    servers.start("server.native", "native", arguments)
+    servers.start("server.first", "auto", arguments, servers.archive("server"), "server.native")
+    servers.start("server.second", "auto", arguments, servers.archive("server"), "server.first")
+    native, first, second = (servers[f"server.{name}"] for name in ("native", "first", "second"))
+    assert (first["outcome"], second["outcome"]) == ("saved", "restored"), (first["said"], second["said"])
+    assert first["graphs"] == second["graphs"] == 5
+    assert native["tokens"] == first["tokens"] == second["tokens"]
+    assert len({tuple(answer) for answer in native["tokens"]["alone"]}) == 8  # the answers differ from prompt to prompt

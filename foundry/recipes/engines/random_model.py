@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,59 @@ def write(folder: Path, layers: int) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**SHAPE, "num_hidden_layers": layers}))
     return str(folder)
+
+
+def checkpoint(folder: Path, layers: int) -> str:
+    """The same model with its weights in a file, from N(0, 0.02); a folder that has them already is taken as it is."""
+    path = folder / "model.safetensors"
+    if path.exists():
+        return str(folder)
+    import torch
+    from safetensors.torch import save_file
+
+    write(folder, layers)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator(device=device).manual_seed(1)
+    weights = {}
+    for name, shape in sorted(_weights(layers).items()):
+        tensor = (
+            torch.ones(shape)
+            if len(shape) == 1
+            else torch.empty(shape, device=device).normal_(0, 0.02, generator=generator)
+        )
+        weights[name] = tensor.to("cpu", torch.bfloat16)
+    part = folder / f"part-{os.getpid()}.safetensors"
+    save_file(weights, part)
+    part.replace(path)  # whoever finds the file finds all of it
+    return str(folder)
+
+
+def _weights(layers: int) -> dict[str, tuple[int, ...]]:
+    """Names as in checkpoints of Qwen3; the head is the embedding."""
+    hidden, inner, width = SHAPE["hidden_size"], SHAPE["intermediate_size"], SHAPE["head_dim"]
+    queries, keys = SHAPE["num_attention_heads"] * width, SHAPE["num_key_value_heads"] * width
+    found: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (SHAPE["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+    }
+    for i in range(layers):
+        found |= {
+            f"model.layers.{i}.{name}.weight": shape
+            for name, shape in {
+                "input_layernorm": (hidden,),
+                "post_attention_layernorm": (hidden,),
+                "self_attn.q_proj": (queries, hidden),
+                "self_attn.k_proj": (keys, hidden),
+                "self_attn.v_proj": (keys, hidden),
+                "self_attn.o_proj": (hidden, queries),
+                "self_attn.q_norm": (width,),
+                "self_attn.k_norm": (width,),
+                "mlp.gate_proj": (inner, hidden),
+                "mlp.up_proj": (inner, hidden),
+                "mlp.down_proj": (hidden, inner),
+            }.items()
+        }
+    return found
 
 
 def refill(model: Any) -> None:

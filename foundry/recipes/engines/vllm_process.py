@@ -20,6 +20,7 @@ from typing import Any
 
 from foundry.recipes.engines import random_model, vllm_graphs
 from foundry.recipes.engines.account import account
+from foundry.recipes.engines.vllm_engines import Asynchronous, Offline
 
 STARTED = time.time()
 
@@ -50,6 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=float, default=0.9, help="vLLM's gpu_memory_utilization")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs at all")
     parser.add_argument("--separate", action="store_true", help="the engine in a process of its own, as in a server")
+    parser.add_argument(
+        "--asynchronous", action="store_true", help="AsyncLLM, the class behind `vllm serve`; separate, too"
+    )
+    parser.add_argument(
+        "--replicas", type=int, default=1, help="data-parallel replicas, a GPU each (with --asynchronous)"
+    )
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 64, 256], help="batch sizes to time")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to generate per prompt")
 
@@ -168,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", required=True, metavar="FILE", help="where to write the results")
     parser.add_argument("--compare", action="store_true", help="also time restored graphs against native ones in turns")
     options = parser.parse_args(argv)
+    options.separate = options.separate or options.asynchronous
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if options.separate else "0"
@@ -185,36 +193,34 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """The results. Times are seconds since the process started, unless they say otherwise."""
     import torch
     import vllm
-    from vllm import LLM, SamplingParams
 
     seconds = {"imports": time.time() - STARTED}
     counts = Counts()
     if not options.separate:
         counts.install()
     begin = time.time()
-    llm = LLM(**engine_arguments(options))
+    arguments = engine_arguments(options)
+    engine = Asynchronous(arguments, options.replicas) if options.asynchronous else Offline(arguments)
     seconds["engine_init"] = time.time() - begin
     in_start = {"captures": counts.captures, "dummy_runs": counts.dummy_runs}
 
-    def answer(prompts: list[list[int]], tokens: int) -> tuple[list[list[int]], float]:
-        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
-        asked = [{"prompt_token_ids": prompt} for prompt in prompts]
-        begin = time.perf_counter()
-        outputs = llm.generate(asked, sampling, use_tqdm=False)
-        return [list(output.outputs[0].token_ids) for output in outputs], time.perf_counter() - begin
-
     def generate(count: int, tokens: int) -> tuple[list[list[int]], float]:
-        return answer(random_model.prompts(count), tokens)
+        return engine.answer(random_model.prompts(count), tokens)
 
     begin = time.time()
     generate(1, 1)
     seconds["first_token"] = time.time() - begin
     seconds["start_to_first_token"] = time.time() - STARTED
     if options.model is None:
-        llm.apply_model(refill)
+        engine.in_workers("apply_model", refill)
     batches = [count for count in options.batches if count <= options.max_num_seqs]
     # One at a time: which prompts an engine process takes into its first steps together depends on when they arrive.
-    tokens = {"alone": [answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]}
+    tokens = {"alone": [engine.answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]}
+    if isinstance(engine, Asynchronous) and options.replicas > 1:
+        for replica in range(options.replicas):
+            tokens[f"replica {replica}"] = [
+                engine.answer([prompt], options.tokens, replica)[0][0] for prompt in random_model.prompts(8)
+            ]
     milliseconds = {}
     for count in batches:
         tokens[str(count)] = generate(count, options.tokens)[0]
@@ -222,22 +228,25 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         short = min(generate(count, options.tokens // 4)[1] for _ in range(2))
         long = min(generate(count, options.tokens)[1] for _ in range(2))
         milliseconds[str(count)] = 1e3 * (long - short) / (options.tokens - options.tokens // 4)
-    config = llm.llm_engine.vllm_config
+    accounts = engine.in_workers(foundry_account)
     results = {
         "vllm": vllm.__version__,
         "torch": torch.__version__,
         "gpu": torch.cuda.get_device_name(),
-        "runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
+        "runner": "v2" if getattr(engine.config, "use_v2_model_runner", False) else "v1",
         "options": vars(options),
         "seconds": {name: round(value, 3) for name, value in {**seconds, **counts.seconds}.items()},
         "in_start": in_start,
         "captures": counts.captures,
         "tokens": tokens,
         "ms_per_token": {name: round(value, 4) for name, value in milliseconds.items()},
-        "foundry": llm.collective_rpc(foundry_account)[0],
+        "foundry": accounts[0],
+        "replicas": accounts,
     }
     if options.compare:
-        results["replays"] = llm.collective_rpc(vllm_graphs.compare)[0]
+        results["replays"] = engine.in_workers(vllm_graphs.compare)[0]
+    if isinstance(engine, Asynchronous):
+        engine.close()
     return results
 
 
