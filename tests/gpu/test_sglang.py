@@ -97,7 +97,9 @@ def test_kernels_that_save_used_come_with_the_archive(engines: Engines) -> None:
     """What captures compiled, and SAVE with it, is not compiled on LOAD: not for prefill either."""
     saved, loaded = engines["save"], engines["load"]
     kept, given = (results["foundry"]["kernel_caches"] for results in (saved, loaded))
-    assert kept["triton"]["stored"] == given["triton"]["put"] > 0
+    # Triton's driver module may have been compiled before the session began.
+    assert kept["triton"]["stored"] == given["triton"]["put"] + given["triton"]["there"]
+    assert given["triton"]["put"] > 0
     assert kept["tvm_ffi"]["stored"] == given["tvm_ffi"]["ready"] > 0
     assert given["triton"]["refused"] == given["tvm_ffi"]["refused"] == []
     assert [line for line in loaded["probe"] if line["kind"] == "module"] == []

@@ -2,7 +2,8 @@
 
 tvm-ffi names a folder by a hash of sources and flags, writes build.ninja into it and has ninja decide, which builds
 whatever it has not built itself. So a module is put, and ninja left out, at the moment when tvm-ffi would call it, if
-build.ninja is what it was on SAVE: the same compiler and flags for the same sources. Written for tvm-ffi 0.1.
+build.ninja is what it was on SAVE, but for where the cache lies: the same compiler and flags for the same sources. Written
+for tvm-ffi 0.1.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from foundry.engines.common import folders
-from foundry.engines.common.kernel_file import Folder, StoredCache
+from foundry.engines.common.kernel_file import Folder, StoredCache, pack, plain
 from foundry.errors import unsupported
 
 NAME, TITLE = "tvm_ffi", "tvm-ffi"
 
 _PACKAGE = "apache-tvm-ffi"
 _RECIPE = "build.ninja"
+_HERE = b"$here"  # what a stored recipe has in place of its folder's path; "$h" is none of ninja's escapes
 
 
 class Used:
@@ -39,10 +41,10 @@ class Used:
         cache = _cache().resolve()  # mappings have no symbolic links in their paths
         found = []
         for module in folders.loaded_modules():
-            if module.parent.parent == cache and (module.parent / _RECIPE).is_file():
-                wanted = (module.name, _RECIPE)
-                found.append(folders.read(module.parent, wanted.__contains__))
-        return StoredCache(version, tuple(folder for folder in found if len(folder.files) == 2))
+            if module.parent.parent == cache and plain(module.name) and (module.parent / _RECIPE).is_file():
+                files = pack(_RECIPE, _recipe(module.parent)), pack(module.name, module.read_bytes())
+                found.append(Folder(module.parent.name, files))
+        return StoredCache(version, tuple(folder for folder in found if plain(folder.name)))
 
 
 def provide(stored: StoredCache) -> folders.Provided:
@@ -80,7 +82,7 @@ def _given(place: Path, folder: Folder, provided: folders.Provided) -> bool:
         contents = folder.contents()
         recipe = contents.pop(_RECIPE)
         ((name, module),) = contents.items()
-        if recipe != (place / _RECIPE).read_bytes():
+        if recipe != _recipe(place):
             return False
         if (place / name).exists():
             known = (place / name).read_bytes() == module
@@ -92,6 +94,11 @@ def _given(place: Path, folder: Folder, provided: folders.Provided) -> bool:
         return False
     provided.put += 1
     return True
+
+
+def _recipe(place: Path) -> bytes:
+    """build.ninja names its sources by absolute paths."""
+    return (place / _RECIPE).read_bytes().replace(bytes(place.resolve()), _HERE)
 
 
 def _cache() -> Path:

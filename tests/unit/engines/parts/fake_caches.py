@@ -86,13 +86,13 @@ class FakeTvm:
         folder = Path(build_dir)
         self.built.append(folder.name)
         module = folder / f"{folder.name.rpartition('_')[0]}.so"
-        module.write_bytes(b"built: " + (folder / "build.ninja").read_bytes())
+        module.write_bytes(b"built: " + (folder / "build.ninja").read_bytes().splitlines()[0])
 
     def load(self, name: str, recipe: str = "nvcc -O2") -> Path:
         """As tvm_ffi.cpp.load_inline: the module."""
         folder = self.cache / f"{name}_0123abcd"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "build.ninja").write_text(recipe)
+        (folder / "build.ninja").write_text(f"command = {recipe}\nbuild {name}.so: {folder / 'main.cpp'}\n")
         self.extension.build_ninja(str(folder))
         return folder / f"{name}.so"
 

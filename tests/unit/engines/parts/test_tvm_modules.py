@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,8 @@ from fake_caches import FakeTvm, mapped
 from foundry import _core
 from foundry.engines.common import tvm_modules
 from foundry.engines.common.kernel_file import Folder, StoredCache, pack
+
+RECIPE = b"command = nvcc -O2\nbuild clamp.so: $here/main.cpp\n"
 
 
 @pytest.fixture
@@ -36,13 +41,13 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeTvm:
 def test_modules_that_were_loaded_are_found(stored: StoredCache) -> None:
     (folder,) = stored.folders
     assert folder.name == "clamp_0123abcd"
-    assert folder.contents() == {"build.ninja": b"nvcc -O2", "clamp.so": b"built: nvcc -O2"}
+    assert folder.contents() == {"build.ninja": RECIPE, "clamp.so": b"built: command = nvcc -O2"}
 
 
 def test_a_module_is_put_when_it_is_asked_for_and_ninja_left_out(stored: StoredCache, load: FakeTvm) -> None:
     provided = tvm_modules.provide(stored)
     assert (provided.ready, provided.put) == (1, 0) and not load.cache.exists()
-    assert load.load("clamp").read_bytes() == b"built: nvcc -O2"
+    assert load.load("clamp").read_bytes() == b"built: command = nvcc -O2"
     load.load("another")
     assert load.built == ["another_0123abcd"]
     assert provided.put == 1
@@ -53,7 +58,7 @@ def test_a_module_is_put_when_it_is_asked_for_and_ninja_left_out(stored: StoredC
 
 def test_another_recipe_or_another_module_is_left_to_ninja(stored: StoredCache, load: FakeTvm) -> None:
     provided = tvm_modules.provide(stored)
-    assert load.load("clamp", "nvcc -O3").read_bytes() == b"built: nvcc -O3"
+    assert load.load("clamp", "nvcc -O3").read_bytes() == b"built: command = nvcc -O3"
     assert load.built == ["clamp_0123abcd"]
     load.load("clamp")  # the recipe is right again, the module is not
     assert load.built == ["clamp_0123abcd"] * 2
@@ -64,8 +69,8 @@ def test_another_recipe_or_another_module_is_left_to_ninja(stored: StoredCache, 
     "folder",
     [
         Folder("clamp_0123abcd", ()),
-        Folder("clamp_0123abcd", (pack("build.ninja", b"nvcc -O2"),)),
-        Folder("clamp_0123abcd", (pack("build.ninja", b"nvcc -O2"), pack("a.so", b""), pack("b.so", b""))),
+        Folder("clamp_0123abcd", (pack("build.ninja", RECIPE),)),
+        Folder("clamp_0123abcd", (pack("build.ninja", RECIPE), pack("a.so", b""), pack("b.so", b""))),
     ],
 )
 def test_a_folder_without_one_module_is_compiled(folder: Folder, load: FakeTvm) -> None:
@@ -91,3 +96,43 @@ def test_without_tvm_there_is_nothing(stored: StoredCache, monkeypatch: pytest.M
     with pytest.raises(_core.FoundryError, match="here is none"):
         tvm_modules.provide(stored)
     assert "tvm_ffi" in sys.modules
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+import fake_core
+fake_core.install()
+import tvm_ffi.cpp
+from tvm_ffi.cpp import extension
+from foundry.engines.common import tvm_modules
+from foundry.engines.common.kernel_file import dumps, loads
+
+ninja, built = extension.build_ninja, []
+extension.build_ninja = lambda build_dir: (built.append(build_dir), ninja(build_dir))
+used = tvm_modules.Used()
+if sys.argv[1] == "load":
+    provided = tvm_modules.provide(loads(open(sys.argv[2]).read(), "here")["tvm_ffi"])
+source = "int add(int a, int b) {{ return a + b; }}"
+module = tvm_ffi.cpp.load_inline("adder", cpp_sources=source, functions="add")
+if sys.argv[1] == "save":
+    open(sys.argv[2], "w").write(dumps({{"tvm_ffi": used.stored()}}))
+else:
+    print(provided.put, provided.there, provided.refused)
+print(module.add(40, 2), "built", len(built))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm_ffi") is None, reason="tvm-ffi is not installed")
+def test_with_tvm_itself(tmp_path: Path) -> None:
+    """A module of C++ alone. Another process with an empty cache elsewhere builds nothing."""
+
+    def run(mode: str, cache: str) -> list[str]:
+        program = PROGRAM.format(path=[path for path in sys.path if path])
+        command = [sys.executable, "-c", program, mode, str(tmp_path / "kernels.json")]
+        env = {**os.environ, "TVM_FFI_CACHE_DIR": str(tmp_path / cache)}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert run("save", "first") == ["42 built 1"]
+    assert run("load", "second") == ["1 0 []", "42 built 0"]
+    assert run("load", "second") == ["0 1 []", "42 built 0"]
