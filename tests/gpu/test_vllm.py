@@ -62,11 +62,41 @@ DAMAGES = ("truncated", "flipped")
 
 
 @pytest.fixture(scope="module")
-def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    """Everything that the collected cases need, already started."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where logs, results and archives lie."""
     kept = os.environ.get("FOUNDRY_TEST_FOLDER")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("vllm")
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def servers(request: pytest.FixtureRequest, folder: Path) -> Iterator[Engines]:
+    """`vllm serve` natively, and twice as `foundry run --auto`: already started if there is a case for it."""
+    found = Engines(folder / "server", SERVER, [*COMMON, "--layers", "8"], TOGETHER, TIMEOUT_S)
+    found.folder.mkdir(exist_ok=True)
+    if collected(request, "test_a_server_is_saved_and_restored") and not lacking():
+        arguments = ["--runner", "v2", *SMALL]
+        found.start("native", "native", arguments)
+        found.start("first", "auto", arguments, found.archive("server"))
+        found.start("second", "auto", arguments, found.archive("server"), "first")
+    yield found
+    found.join()
+
+
+def collected(request: pytest.FixtureRequest, name: str) -> bool:
+    """Whether that case runs."""
+    return any(item.name == name for item in request.session.items)
+
+
+def lacking() -> list[str]:
+    """Packages that a server needs and that are not installed."""
+    return [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
+
+
+@pytest.fixture(scope="module")
+def engines(request: pytest.FixtureRequest, folder: Path, servers: Engines) -> Iterator[Engines]:
+    """Everything that the collected cases need, already started."""
     found = Engines(folder, PROCESS, COMMON, TOGETHER, TIMEOUT_S)
     calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {call["configuration"]: None for call in calls if "configuration" in call}
@@ -86,7 +116,7 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         arguments = [*base, *OTHERS[name][0]]
         found.start(f"{name}.native", "native", arguments)
         found.start(f"{name}.load", "load", arguments, archive, "v2-separate.save")
-    if any(item.name == "test_golden_runs_of_an_engine" for item in request.session.items):
+    if collected(request, "test_golden_runs_of_an_engine"):
         arguments = CONFIGURATIONS["v2-separate"]
         found.start(f"{GOLDEN}.save", "save", arguments, found.archive(GOLDEN), env={"FOUNDRY_GOLDEN": "1"})
         found.start(
@@ -98,7 +128,7 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found.start(f"{name}.native", "native", FAULTY[runner], env=env)
         found.start(f"{name}.save", "save", FAULTY[runner], found.archive(name), env=env)
         found.start(f"{name}.load", "load", FAULTY[runner], found.archive(name), f"{name}.save", env)
-    if any(item.name == "test_one_archive_serves_all_replicas" for item in request.session.items) and gpus() > 1:
+    if collected(request, "test_one_archive_serves_all_replicas") and gpus() > 1:
         start_all(found, "replicas", REPLICAS)
     if damages:
         found["v2-separate.save"]
@@ -225,21 +255,12 @@ def test_one_archive_serves_all_replicas(engines: Engines) -> None:
         assert native["tokens"]["alone"] == loaded["tokens"][batch] == saved["tokens"][batch], batch
 
 
-def test_a_server_is_saved_and_restored(tmp_path: Path) -> None:
+def test_a_server_is_saved_and_restored(servers: Engines) -> None:
     """`vllm serve`, asked over HTTP: `foundry run --auto` saves first and loads then."""
-    missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"vLLM's server needs {', '.join(missing)}")
-    kept = os.environ.get("FOUNDRY_TEST_FOLDER")
-    folder = Path(kept, "server") if kept else tmp_path
-    folder.mkdir(parents=True, exist_ok=True)
-    servers = Engines(folder, SERVER, [*COMMON, "--layers", "8"], 1, TIMEOUT_S)
-    arguments = ["--runner", "v2", *SMALL]
-    servers.start("server.native", "native", arguments)
-    servers.start("server.first", "auto", arguments, servers.archive("server"), "server.native")
-    servers.start("server.second", "auto", arguments, servers.archive("server"), "server.first")
-    native, first, second = (servers[f"server.{name}"] for name in ("native", "first", "second"))
+    if lacking():
+        pytest.skip(f"vLLM's server needs {', '.join(lacking())}")
+    native, first, second = (servers[name] for name in ("native", "first", "second"))
     assert (first["outcome"], second["outcome"]) == ("saved", "restored"), (first["said"], second["said"])
     assert first["graphs"] == second["graphs"] == 5
     assert native["tokens"] == first["tokens"] == second["tokens"]
-    assert len({tuple(answer) for answer in native["tokens"]["alone"]}) == 8  # the answers differ from prompt to prompt
+    assert len({tuple(answer) for answer in native["tokens"]["alone"]}) == 8  # answers differ from prompt to prompt
