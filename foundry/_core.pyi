@@ -252,17 +252,31 @@ class Saver:
     def changed_inputs(self) -> list[int]:
         """Graphs that read watched memory which holds something else now. After examine().
 
-        Each is to be replayed with put_inputs before and note_writes after, with earlier False and True.
+        They are to be replayed in rounds, all in one order: put_inputs first, output_fingerprint after each, note_writes
+        at last.
         """
 
-    def put_inputs(self, graph: int, earlier: bool) -> None:
-        """That memory holds what it held when it was watched, or what it holds at the end."""
+    def put_inputs(self, earlier: bool) -> None:
+        """What replays change, but for large tensors, is as at the first call; watched memory holds what it held then,
+        or when it was watched."""
 
-    def note_writes(self, graph: int, earlier: bool) -> None:
-        """What differs from what was put was written by the replay."""
+    def output_fingerprint(self, graph: int) -> str:
+        """Of the graph's outputs now; empty if it has none."""
+
+    def note_writes(self, earlier: bool) -> None:
+        """What differs from what put_inputs(earlier) put was written by the replays of the round."""
+
+    def unwritten_inputs(self) -> list[int]:
+        """Graphs that read changed memory which no round wrote."""
+
+    def settle_inputs(self, graph: int, refusal: str) -> None:
+        """refusal: why the graph may depend on that memory."""
+
+    def expose_inputs(self) -> list[int]:
+        """What of it only graphs read that are not settled can be poisoned until heal(): those graphs. After put_inputs."""
 
     def judge_inputs(self) -> None:
-        """Leaves out graphs that read memory which changed though no graph writes it."""
+        """Leaves out graphs that may depend on it, and others that read the same memory."""
 
     def prepare_golden(self) -> None:
         """restore_state(), and a filling for mutable memory that is too large to be stored."""

@@ -167,6 +167,9 @@ class LoadBackend:
         """The archive's file of that name."""
         return attachments.read(self._path, self._inventory, name, RANK)
 
+    def captured(self) -> None:
+        """SAVE compared what steps do with what graphs read."""
+
     # ---- captures that the program makes itself
 
     def graph_pool(self) -> Any:

@@ -60,6 +60,9 @@ class Backend(Protocol):
     def attached(self, name: str) -> str | None:
         """The program's file of that name in the archive; None if this backend reads none."""
 
+    def captured(self) -> None:
+        """The program's captures are over; what follows in the block are steps as it will run them."""
+
     def finish(self) -> None:
         """The session's block ended well."""
 
@@ -135,6 +138,9 @@ class NativeBackend:
     def attached(self, name: str) -> str | None:
         """There is no archive."""
         return None
+
+    def captured(self) -> None:
+        """Nothing to do."""
 
     def finish(self) -> None:
         """Nothing to do."""

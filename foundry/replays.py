@@ -1,9 +1,9 @@
-"""Replays at the end of SAVE: is a stale word padding, does a graph write what changed, what does it compute (golden)?"""
+"""Replays at the end of SAVE: is a stale word padding, what is an input that nobody registered, golden runs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -66,29 +66,62 @@ class Replays:
                 return "a replay writes to that memory"
         return ""
 
-    def note_writes(self, graph: int, native: NativeGraph) -> None:
-        """Replays with memory that changed since captures as it is and as it was: what the graph writes there is noted.
+    def find_inputs(self, graphs: Mapping[int, NativeGraph]) -> None:
+        """Graphs that read memory which changed since captures, replayed with what it holds and with what it held.
 
-        A replay that fails notes nothing, so that memory counts as written by somebody else.
+        What no replay writes is an input, unless results depend neither on that nor on any other content: memory may only
+        look as if a graph used it. Tells the saver why a graph may depend on it. Memory and generator are as before.
         """
-        self._saver.keep_state()
         generator = self._runtime.draw(0)
         try:
-            for earlier in (False, True):
-
-                def prepare(earlier: bool = earlier) -> None:
-                    self._saver.restore_state()
-                    self._saver.put_inputs(graph, earlier)
-
-                self._replayer(native, generator, prepare)()
-                self._saver.note_writes(graph, earlier)
-        except Exception:  # noqa: BLE001 - a framework raises what it likes
-            log.debug("replays with memory that changed", exc_info=True)
+            self._find_inputs(graphs, generator)
+        except Exception as problem:  # noqa: BLE001 - a framework raises what it likes; the graphs are left out for it
+            log.debug("test of inputs", exc_info=True)
+            for graph in graphs:
+                self._saver.settle_inputs(graph, f"the test ended with {type(problem).__name__}: {problem}")
         finally:
             with suppress(_core.FoundryError):
-                self._saver.put_inputs(graph, False)
-                self._saver.restore_state()
+                self._saver.heal()
+                self._saver.put_inputs(False)
             self._runtime.set_generator(*generator)
+
+    def _find_inputs(self, graphs: Mapping[int, NativeGraph], generator: tuple[int, int]) -> None:
+        def results(earlier: bool, pattern: int | None = None) -> dict[int, str]:
+            self._saver.put_inputs(earlier)
+            if pattern is not None:
+                self._saver.poison(pattern)
+            found = {}
+            for graph, native in graphs.items():
+                self._runtime.set_generator(*generator)
+                native.replay()
+                self._runtime.synchronize()
+                found[graph] = self._saver.output_fingerprint(graph)
+            return found
+
+        now = results(False)
+        self._saver.note_writes(False)
+        again = results(False)
+        then = results(True)
+        self._saver.note_writes(True)
+        settle = self._saver.settle_inputs
+        for graph in self._saver.unwritten_inputs():
+            if not now[graph]:
+                settle(graph, "it has no outputs that a test could compare")
+            elif again[graph] != now[graph]:
+                settle(graph, "its outputs differ from replay to replay, so a test with other content proves nothing")
+            elif then[graph] != now[graph]:
+                settle(graph, "its outputs change with what that memory holds")
+        # Known inputs keep their content: another one may send kernels anywhere.
+        for pattern in range(_core.POISON_PATTERNS):
+            self._saver.put_inputs(False)
+            exposed = self._saver.expose_inputs()
+            if not exposed:
+                return
+            other = results(False, pattern)
+            self._saver.heal()
+            for graph in exposed:
+                if other[graph] != now[graph]:
+                    settle(graph, "its outputs change with what that memory holds")
 
     def golden(self, graph: int, native: NativeGraph) -> None:
         """Records what the graph computes from the kept state, and how much native replays differ."""

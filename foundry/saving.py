@@ -223,16 +223,17 @@ class SaveBackend:
         self._watch(name)
 
     def _watch(self, name: str) -> None:
-        """Remembers what memory holds that warm-ups created until now: what changes until the end may be an input.
-
-        After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/").
-        """
+        """After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/")."""
         captures, kind = len(self._recorded), name.partition("/")[0] if "/" in name else ""
-        if captures & (captures - 1) and kind in self._kinds:
-            return
-        self._kinds.add(kind)
-        with self._report.step("watch"):
-            self._saver.watch_inputs(self._runtime.blocks())
+        if captures & (captures - 1) == 0 or kind not in self._kinds:
+            self._kinds.add(kind)
+            self.captured()
+
+    def captured(self) -> None:
+        """Remembers what memory holds that warm-ups created until now: what changes until the end may be an input."""
+        if not self._over:
+            with self._report.step("watch"):
+                self._saver.watch_inputs(self._runtime.blocks())
 
     @contextmanager
     def _one_graph(self, name: str) -> Iterator[None]:
@@ -280,8 +281,9 @@ class SaveBackend:
                 for index, _ in doubts:
                     self._saver.settle(index, replays.prove_padding(index, self._native[index]))
         with report.step("hidden inputs"):
-            for index in self._saver.changed_inputs():
-                replays.note_writes(index, self._native[index])
+            readers = self._saver.changed_inputs()
+            if readers:
+                replays.find_inputs({index: self._native[index] for index in readers})
             self._saver.judge_inputs()
         staging = _core.Staging(self._path)
         try:

@@ -238,17 +238,21 @@ void bind_save(py::module_& module) {
       .def("heal", [](Saver& saver) { unlocked([&] { return saver.heal(); }); })
       .def("changed_inputs", [](Saver& saver) { return unlocked([&] { return saver.changed_inputs(); }); })
       .def(
-          "put_inputs",
-          [](Saver& saver, uint32_t graph, bool earlier) {
-            unlocked([&] { return saver.put_inputs(graph, earlier); });
-          },
-          py::arg("graph"), py::arg("earlier"))
+          "put_inputs", [](Saver& saver, bool earlier) { unlocked([&] { return saver.put_inputs(earlier); }); },
+          py::arg("earlier"))
       .def(
-          "note_writes",
-          [](Saver& saver, uint32_t graph, bool earlier) {
-            unlocked([&] { return saver.note_writes(graph, earlier); });
-          },
-          py::arg("graph"), py::arg("earlier"))
+          "output_fingerprint",
+          [](Saver& saver, uint32_t graph) { return unlocked([&] { return saver.output_fingerprint(graph); }); },
+          py::arg("graph"))
+      .def(
+          "note_writes", [](Saver& saver, bool earlier) { unlocked([&] { return saver.note_writes(earlier); }); },
+          py::arg("earlier"))
+      .def("unwritten_inputs", [](Saver& saver) { return saver.unwritten_inputs(); })
+      .def("expose_inputs", [](Saver& saver) { return unlocked([&] { return saver.expose_inputs(); }); })
+      .def(
+          "settle_inputs",
+          [](Saver& saver, uint32_t graph, const std::string& refusal) { unwrap(saver.settle_inputs(graph, refusal)); },
+          py::arg("graph"), py::arg("refusal"))
       .def("judge_inputs", [](Saver& saver) { unwrap(saver.judge_inputs()); })
       .def("prepare_golden", [](Saver& saver) { unlocked([&] { return saver.prepare_golden(); }); })
       .def(

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "csrc/session/golden.h"
 #include "csrc/session/saver.h"
 
 namespace foundry::session {
@@ -70,19 +71,86 @@ Result<std::vector<uint32_t>> Saver::changed_inputs() {
   return graphs;
 }
 
-Status Saver::put_inputs(uint32_t graph, bool earlier) {
-  if (!readers_.contains(graph)) return Error{ErrorKind::invalid, 0, format("graph %u reads no changed memory", graph)};
-  driver::ScopedContext scope(process_.driver(), context_);
-  FOUNDRY_TRY(scope.status());
-  return watch_.put(found_->memory, readers_.at(graph), earlier);
+// Restored before every round, so without what takes long: caches, in which replays of the same inputs write the same.
+Status Saver::keep_light_state() {
+  std::vector<MemoryPart> parts = mutable_memory(tensors_.tensors());
+  std::erase_if(parts, [](const MemoryPart& part) { return part.bytes > kMostStoredInputBytes; });
+  FOUNDRY_ASSIGN(const std::vector<MemoryPart> content, kept_parts());
+  parts.insert(parts.end(), content.begin(), content.end());
+  auto kept = std::make_unique<MemoryKeeper>(process_.driver());
+  FOUNDRY_ASSIGN([[maybe_unused]] const auto too_much, kept->keep(std::move(parts)));
+  light_state_ = std::move(kept);
+  return success();
 }
 
-Status Saver::note_writes(uint32_t graph, bool earlier) {
-  if (!readers_.contains(graph)) return Error{ErrorKind::invalid, 0, format("graph %u reads no changed memory", graph)};
+Status Saver::put_inputs(bool earlier) {
+  if (!found_) return Error{ErrorKind::state, 0, "memory is put back after a SAVE was examined"};
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
-  return watch_.note(found_->memory, readers_.at(graph), earlier);
+  if (!light_state_) FOUNDRY_TRY(keep_light_state());
+  FOUNDRY_TRY(light_state_->restore());
+  return watch_.put(found_->memory, earlier);
+}
+
+Result<std::string> Saver::output_fingerprint(uint32_t graph) {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  uint64_t bytes = 0;
+  FOUNDRY_ASSIGN(std::string text, hash_outputs(graph, bytes));
+  return bytes == 0 ? std::string() : text;
+}
+
+Status Saver::note_writes(bool earlier) {
+  if (!found_) return Error{ErrorKind::state, 0, "writes are noted after a SAVE was examined"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  return watch_.note(found_->memory, earlier);
+}
+
+std::vector<uint32_t> Saver::readers_of(size_t change) const {
+  std::vector<uint32_t> readers;
+  for (const auto& [graph, read] : readers_) {
+    if (read.contains(change)) readers.push_back(graph);
+  }
+  return readers;
+}
+
+std::vector<uint32_t> Saver::unwritten_inputs() {
+  std::set<uint32_t> graphs;
+  for (size_t index = 0; index < watch_.changes().size(); ++index) {
+    if (watch_.changes()[index].any_written()) continue;
+    for (const uint32_t graph : readers_of(index)) graphs.insert(graph);
+  }
+  return {graphs.begin(), graphs.end()};
+}
+
+Result<std::vector<uint32_t>> Saver::expose_inputs() {
+  if (!found_ || poison_)
+    return Error{ErrorKind::state, 0, "a SAVE is examined first, and one test ends before another"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  std::set<uint32_t> graphs;
+  std::vector<uint32_t> ranges;
+  for (size_t index = 0; index < watch_.changes().size(); ++index) {
+    const InputWatch::Change& change = watch_.changes()[index];
+    const std::vector<uint32_t> readers = readers_of(index);
+    const bool settled =
+        std::any_of(readers.begin(), readers.end(), [&](uint32_t graph) { return input_refusals_.contains(graph); });
+    if (readers.empty() || change.any_written() || settled) continue;
+    ranges.push_back(change.range);
+    graphs.insert(readers.begin(), readers.end());
+  }
+  if (ranges.empty()) return std::vector<uint32_t>();
+  FOUNDRY_ASSIGN(poison_, Poison::create(process_, found_->memory, ranges));
+  return std::vector<uint32_t>(graphs.begin(), graphs.end());
+}
+
+Status Saver::settle_inputs(uint32_t graph, const std::string& refusal) {
+  if (!readers_.contains(graph)) return Error{ErrorKind::invalid, 0, format("graph %u reads no changed memory", graph)};
+  input_refusals_.emplace(graph, refusal);
+  return success();
 }
 
 Status Saver::judge_inputs() {
@@ -90,35 +158,38 @@ Status Saver::judge_inputs() {
   const MemoryState& memory = found_->memory;
   for (size_t index = 0; index < watch_.changes().size(); ++index) {
     const InputWatch::Change& change = watch_.changes()[index];
+    const std::vector<uint32_t> readers = readers_of(index);
+    const auto refused =
+        std::find_if(readers.begin(), readers.end(), [&](uint32_t graph) { return input_refusals_.contains(graph); });
+    if (readers.empty()) continue;
     const foundry_range& range = memory.map.ranges()[change.range];
     std::string origin = origins_.of(range);
     if (!origin.empty()) origin = ", in memory made by " + origin;
     const std::string what = format("%s at %s (zone %s%s)", bytes_text(range.bytes).c_str(), hex(range.address).c_str(),
                                     memory.zone_of(range).name, origin.c_str());
-    std::vector<uint32_t> readers;
-    for (const auto& [graph, read] : readers_) {
-      if (read.contains(index)) readers.push_back(graph);
-    }
-    if (readers.empty()) continue;
-    if (!change.any_written()) {
-      for (const uint32_t graph : readers) {
-        leave_out(
-            graph,
-            format("it reads %s, which the program rewrote after captures and no graph writes: an input that is not "
-                   "registered. A restored graph would go on reading what SAVE saw last. Create it in a phase and "
-                   "register it as mutable",
-                   what.c_str()),
-            found_->report);
-      }
-    } else if (const uint64_t foreign = change.foreign(); foreign != 0) {
+    if (change.any_written()) {
+      const uint64_t foreign = change.foreign();
+      if (foreign == 0) continue;
       found_->report.warnings.push_back(format(
           "%s of %s changed after captures though no replay wrote them; graphs write other parts of it, so it is "
           "taken for scratch memory that they share with other code. If it is an input, register it as mutable",
           bytes_text(foreign).c_str(), what.c_str()));
+      continue;
+    }
+    if (refused == readers.end()) continue;
+    for (const uint32_t graph : readers) {
+      leave_out(graph,
+                format("it may read %s, which the program rewrote after captures and no graph writes: an input that is "
+                       "not registered (%s). A restored graph would go on reading what SAVE saw last. Create it in a "
+                       "phase and register it as mutable",
+                       what.c_str(), input_refusals_.at(*refused).c_str()),
+                found_->report);
     }
   }
   readers_.clear();
+  input_refusals_.clear();
   watch_.changes().clear();
+  light_state_.reset();
   return success();
 }
 

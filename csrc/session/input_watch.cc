@@ -83,18 +83,16 @@ Status InputWatch::compare(const MemoryState& memory) {
   return success();
 }
 
-Status InputWatch::put(const MemoryState& memory, const std::set<size_t>& changes, bool earlier) {
+Status InputWatch::put(const MemoryState& memory, bool earlier) {
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
-  for (const size_t index : changes) {
-    const Change& change = changes_[index];
+  for (const Change& change : changes_) {
     FOUNDRY_TRY(device.write(memory.map.ranges()[change.range].address, earlier ? change.earlier : change.now));
   }
   return device.wait();
 }
 
-Status InputWatch::note(const MemoryState& memory, const std::set<size_t>& changes, bool earlier) {
-  for (const size_t index : changes) {
-    Change& change = changes_[index];
+Status InputWatch::note(const MemoryState& memory, bool earlier) {
+  for (Change& change : changes_) {
     const std::vector<std::byte>& put = earlier ? change.earlier : change.now;
     FOUNDRY_ASSIGN(const std::vector<std::byte> found, read(memory.map.ranges()[change.range].address, put.size()));
     for (size_t i = 0; i < put.size(); ++i) {

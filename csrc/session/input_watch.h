@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <vector>
 
 #include "csrc/base/result.h"
@@ -42,10 +41,10 @@ class InputWatch {
   Status compare(const MemoryState& memory);
   std::vector<Change>& changes() { return changes_; }
 
-  // Before a replay: the ranges of `changes` (indices) hold what they held then, or at the comparison.
-  Status put(const MemoryState& memory, const std::set<size_t>& changes, bool earlier);
-  // After it: bytes that hold something else now were written by it.
-  Status note(const MemoryState& memory, const std::set<size_t>& changes, bool earlier);
+  // Before replays: ranges that changed hold what they held then, or at the comparison.
+  Status put(const MemoryState& memory, bool earlier);
+  // After them: bytes that hold something else now were written by them.
+  Status note(const MemoryState& memory, bool earlier);
 
  private:
   Result<std::vector<std::byte>> read(uint64_t address, uint64_t bytes) const;

@@ -18,16 +18,8 @@ Result<std::vector<TensorInfo>> Saver::outputs_of(uint32_t graph) const {
   return tensors;
 }
 
-Status Saver::keep_state() {
-  if (kept_state_) return success();
-  if (!found_) return Error{ErrorKind::state, 0, "the state of a SAVE is kept after it was examined"};
-  driver::ScopedContext scope(process_.driver(), context_);
-  FOUNDRY_TRY(scope.status());
-  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
-  inputs_ = mutable_memory(tensors_.tensors());
-  auto inputs = std::make_unique<MemoryKeeper>(process_.driver());
-  FOUNDRY_ASSIGN(lost_inputs_, inputs->keep(inputs_));
-
+// Materialized content that graphs reach, and module variables.
+Result<std::vector<MemoryPart>> Saver::kept_parts() {
   SaveReport unused;  // write() looks again, and then it is reported
   FOUNDRY_ASSIGN(const std::vector<uint32_t> ranges, reached(found_->memory, found_->audit, unused));
   std::vector<MemoryPart> parts;
@@ -39,6 +31,20 @@ Status Saver::keep_state() {
   for (const archive::ModuleGlobalRecord& global : snapshotter_.tables().module_globals) {
     if (global.bytes != 0) parts.push_back({global.address, global.bytes, false});
   }
+  return parts;
+}
+
+Status Saver::keep_state() {
+  if (kept_state_) return success();
+  if (!found_) return Error{ErrorKind::state, 0, "the state of a SAVE is kept after it was examined"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  inputs_ = mutable_memory(tensors_.tensors());
+  auto inputs = std::make_unique<MemoryKeeper>(process_.driver());
+  FOUNDRY_ASSIGN(lost_inputs_, inputs->keep(inputs_));
+
+  FOUNDRY_ASSIGN(std::vector<MemoryPart> parts, kept_parts());
   auto state = std::make_unique<MemoryKeeper>(process_.driver());
   FOUNDRY_ASSIGN([[maybe_unused]] const auto too_much, state->keep(std::move(parts)));
   kept_inputs_ = std::move(inputs);
@@ -55,19 +61,24 @@ Status Saver::restore_state() {
   return kept_inputs_->restore();
 }
 
-Result<std::string> Saver::fingerprint(uint32_t graph) {
-  if (!kept_inputs_) return Error{ErrorKind::state, 0, "no state was kept"};
-  driver::ScopedContext scope(process_.driver(), context_);
-  FOUNDRY_TRY(scope.status());
+Result<std::string> Saver::hash_outputs(uint32_t graph, uint64_t& bytes) {
   FOUNDRY_ASSIGN(const std::vector<TensorInfo> outputs, outputs_of(graph));
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
-  uint64_t bytes = 0;
   std::string text;
   for (const TensorInfo& tensor : outputs) {
     FOUNDRY_ASSIGN(const std::vector<std::byte> elements, read_elements(device, tensor));
     bytes += elements.size();
     text += archive::hex(archive::hash(elements));
   }
+  return text;
+}
+
+Result<std::string> Saver::fingerprint(uint32_t graph) {
+  if (!kept_inputs_) return Error{ErrorKind::state, 0, "no state was kept"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  uint64_t bytes = 0;
+  FOUNDRY_ASSIGN(const std::string text, hash_outputs(graph, bytes));
   if (bytes == 0 && kept_inputs_->pieces().empty()) return std::string();
   FOUNDRY_ASSIGN(const archive::Hash128 inputs, kept_inputs_->fingerprint());
   return text + archive::hex(inputs);

@@ -103,12 +103,22 @@ class Saver {
   Result<bool> untouched() const;
   Status heal();
 
-  // After examine(): graphs that read watched memory which holds something else now. Each is to be replayed twice, with
-  // put_inputs before and note_writes after: once with what the memory holds, once with what it held.
+  // After examine(): graphs that read watched memory which holds something else now. To be replayed in rounds, all in
+  // one order: put_inputs before the first, output_fingerprint after each, note_writes after the last.
   Result<std::vector<uint32_t>> changed_inputs();
-  Status put_inputs(uint32_t graph, bool earlier);
-  Status note_writes(uint32_t graph, bool earlier);
-  // Leaves out graphs that read memory which changed and which none of these replays wrote.
+  // What replays change, but for large tensors, is as it was at the first call; watched memory holds what it held then,
+  // or when it was watched.
+  Status put_inputs(bool earlier);
+  Result<std::string> output_fingerprint(uint32_t graph);
+  Status note_writes(bool earlier);
+  // The graphs among them that read memory which no replay of a round wrote.
+  std::vector<uint32_t> unwritten_inputs();
+  // Such a graph may depend on that memory; `refusal` says why.
+  Status settle_inputs(uint32_t graph, const std::string& refusal);
+  // What of that memory is read by graphs that are not settled alone can be poisoned until heal(); which graphs that
+  // is. After put_inputs.
+  Result<std::vector<uint32_t>> expose_inputs();
+  // Leaves out those that may, and all others that read the same memory.
   Status judge_inputs();
 
   // Before each golden replay: the kept state, and a filling for mutable memory that is too large to be stored.
@@ -148,6 +158,10 @@ class Saver {
   Result<std::vector<TensorInfo>> outputs_of(uint32_t graph) const;
   Result<std::vector<uint32_t>> reached(const MemoryState& memory, const graph::AuditResult& audit, SaveReport& report);
   std::set<uint32_t> known_inputs() const;
+  std::vector<uint32_t> readers_of(size_t change) const;
+  Status keep_light_state();
+  Result<std::vector<MemoryPart>> kept_parts();
+  Result<std::string> hash_outputs(uint32_t graph, uint64_t& bytes);
   // What is reached from ranges through what memory holds.
   Result<graph::ReachResult> follow(const MemoryState& memory, const std::set<uint32_t>& roots);
   // Made when it is needed first.
@@ -170,7 +184,9 @@ class Saver {
   std::vector<FrameworkBlock> blocks_;
   double snapshot_ms_ = 0;
   InputWatch watch_;
-  std::map<uint32_t, std::set<size_t>> readers_;  // graph -> changes that it reads
+  std::map<uint32_t, std::set<size_t>> readers_;    // graph -> changes that it reads
+  std::map<uint32_t, std::string> input_refusals_;  // graph -> why it may depend on them
+  std::unique_ptr<MemoryKeeper> light_state_;
   std::unique_ptr<Examination> found_;
   std::unique_ptr<MemoryScanner> scanner_;
   std::vector<MemoryPart> inputs_, lost_inputs_;

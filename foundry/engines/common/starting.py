@@ -155,6 +155,12 @@ class EngineStart:
             with self._guarded(f"graph {name}"):
                 self._session.adopt(name, graph, outputs)
 
+    def captured(self) -> None:
+        """SAVE: every graph is captured; what the engine runs from now on may show inputs that nobody registered."""
+        if self._session is not None and self.state == "save":
+            with self._guarded("captured"):
+                self._session.captured()
+
     def restored(self, name: str) -> Graph | None:
         """LOAD: the graph of that name, or None if the engine has to capture it."""
         if self._session is None or self.state != "load":

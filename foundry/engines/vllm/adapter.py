@@ -49,7 +49,9 @@ class Adapter:
 
         def capture_model(*args: Any, **kwargs: Any) -> Any:
             with self._start.substituted(), patch.object(CUDAGraphWrapper, "__call__", self._calls()):
-                return original(*args, **kwargs)
+                found = original(*args, **kwargs)
+            self._start.captured()
+            return found
 
         with patch.object(runner, "capture_model", capture_model):
             yield

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import foundry
 from foundry.recipes.mini_engine.arrays import DeviceArray
 from foundry.recipes.mini_engine.engine import MiniEngine
+from foundry.recipes.mini_engine.model import ScaleArgs
 
 WIDTH = 64
 KINDS: dict[str, str] = {
@@ -14,7 +15,9 @@ KINDS: dict[str, str] = {
     "constant": "read by the graph, never written again",
     "scratch": "written by the graph before it reads it, and by the program",
     "shared": "one half is what the graph adds to with every replay, the other the program's",
-    "repeated": "one half is what the graph writes, the same each time, the other the program's: no replay shows that",
+    "repeated": "one half is what the graph writes, the same each time, the other the program's",
+    "unread": "an argument has its address, and no kernel follows it",
+    "alike": "rewritten, with what makes no difference this time",
     "state": "what the graph adds to with every replay",
     "output": "read by the graph and rewritten, but the graph returns it: LOAD gives it back",
 }
@@ -32,17 +35,18 @@ class LazyGraphs:
         """All of them; then the program does what it does between replays."""
         for kind in KINDS:
             self.graphs[kind] = session.graph(f"lazy/{kind}", self._function(kind), warmup=1)
-        self.between_replays(2.0)
+        session.captured()
+        self.between_replays(2.0, first=True)
 
-    def between_replays(self, value: float) -> None:
+    def between_replays(self, value: float, first: bool = False) -> None:
         """Writes what the program writes. On LOAD there is memory only where a forward has run."""
         self._engine.device.synchronize()
         for kind, memory in self._memory.items():
-            if kind in ("rewritten", "output"):
+            if kind in ("rewritten", "output", "unread") or (kind == "alike" and not first):
                 memory.upload([value] * 2 * WIDTH)
             elif kind == "scratch":
                 memory.rows(0, WIDTH).upload([value] * WIDTH)
-            elif kind in ("shared", "repeated"):
+            elif kind in ("shared", "repeated", "alike"):
                 memory.rows(WIDTH, 2 * WIDTH).upload([value] * WIDTH)
 
     def _function(self, kind: str) -> Callable[[], tuple[DeviceArray, ...]]:
@@ -56,7 +60,10 @@ class LazyGraphs:
                 engine.kernels.launch("silu_mul", (1, 1, 1), WIDTH, memory, weight, WIDTH)
             if kind in ("state", "shared"):
                 engine.kernels.launch("add", (1, 1, 1), WIDTH, memory, weight, WIDTH)
-            engine.kernels.launch("add", (1, 1, 1), WIDTH, out, memory, WIDTH)
+            if kind == "unread":
+                arguments = ScaleArgs(b"s", out.address, 1, memory.address, 2.0, WIDTH)
+                engine.kernels.launch("scale_bias", (1, 1, 1), WIDTH, arguments, packed=True)
+            engine.kernels.launch("add", (1, 1, 1), WIDTH, out, weight if kind == "unread" else memory, WIDTH)
             return (out, memory) if kind == "output" else (out,)
 
         return forward

@@ -152,6 +152,8 @@ class Saver:
         self.watched: dict[int, bytes] = {}
         self.changes: dict[int, tuple[bytes, bytes]] = {}  # address: content when it was watched, and at the end
         self.written: set[int] = set()
+        self.exposed: list[int] = []
+        self.refusals: dict[int, str] = {}
 
     def name_event(self, event: int, name: str, flags: int) -> bool:
         used = any(node[:2] == ("record", event) for graph in self.graphs for node in graph["program"])
@@ -212,20 +214,38 @@ class Saver:
         words -= set(self.graphs[graph]["generator"])
         return {a for a, (earlier, _) in self.changes.items() if any(a <= word < a + len(earlier) for word in words)}
 
-    def put_inputs(self, graph: int, earlier: bool) -> None:
-        for address in self._read(graph):
-            write_memory(address, self.changes[address][0 if earlier else 1])
+    def put_inputs(self, earlier: bool) -> None:
+        if not self.kept:
+            self.keep_state()
+        self.restore_state()
+        for address, contents in self.changes.items():
+            write_memory(address, contents[0 if earlier else 1])
 
-    def note_writes(self, graph: int, earlier: bool) -> None:
-        for address in self._read(graph):
-            put = self.changes[address][0 if earlier else 1]
-            if read_memory(address, len(put)) != put:
+    def output_fingerprint(self, graph: int) -> str:
+        return self.fingerprint(graph)
+
+    def note_writes(self, earlier: bool) -> None:
+        for address, contents in self.changes.items():
+            if read_memory(address, len(contents[0])) != contents[0 if earlier else 1]:
                 self.written.add(address)
 
+    def unwritten_inputs(self) -> list[int]:
+        return [i for i, _ in enumerate(self.graphs) if self._read(i) - self.written]
+
+    def settle_inputs(self, graph: int, refusal: str) -> None:
+        self.refusals.setdefault(graph, refusal)
+
+    def expose_inputs(self) -> list[int]:
+        settled = {address for graph in self.refusals for address in self._read(graph)}
+        self.exposed = sorted(set(self.changes) - self.written - settled)
+        return [i for i, _ in enumerate(self.graphs) if self._read(i) & set(self.exposed)]
+
     def judge_inputs(self) -> None:
-        for i, graph in enumerate(self.graphs):
-            if self._read(i) - self.written:
-                self.left_out[graph["name"]] = ["it reads an input that is not registered"]
+        for address in set(self.changes) - self.written:
+            readers = [i for i, _ in enumerate(self.graphs) if address in self._read(i)]
+            refusal = next((self.refusals[i] for i in readers if i in self.refusals), "")
+            for i in readers if refusal else ():
+                self.left_out[self.graphs[i]["name"]] = [f"it reads an input that is not registered ({refusal})"]
 
     def examine(self) -> list[tuple[int, str]]:
         return [(i, graph["name"]) for i, graph in enumerate(self.graphs) if graph["name"] in process.doubts]
@@ -251,6 +271,10 @@ class Saver:
         self.freed = address, read_memory(address, 32), b""
 
     def poison(self, pattern: int) -> None:
+        for address in self.exposed:
+            write_memory(address, bytes([pattern + 1]) * len(self.changes[address][0]))
+        if self.exposed:
+            return
         assert self.freed is not None
         self.freed = *self.freed[:2], bytes([pattern + 1]) * 32
         write_memory(self.freed[0], self.freed[2])
@@ -260,6 +284,7 @@ class Saver:
         return read_memory(self.freed[0], 32) == self.freed[2]
 
     def heal(self) -> None:
+        self.exposed = []
         if self.freed is not None:
             write_memory(*self.freed[:2])
             self.freed = None

@@ -281,11 +281,66 @@ def test_what_graphs_return_is_none(world: World) -> None:
     assert not engine.session.report.left_out
 
 
-def test_a_replay_that_fails_shows_no_writes(world: World) -> None:
+def test_memory_that_no_result_depends_on_is_none(world: World) -> None:
+    """An address in an argument that no kernel follows."""
+
+    def program(engine: Engine, out: FakeTensor, memory: FakeTensor) -> FakeTensor:
+        engine.framework.add(out, memory)
+        return out
+
+    engine = world.save(last=lazily(program))
+    assert not engine.session.report.left_out
+    assert engine.lazy.data == bytes([7] * 32)  # type: ignore[attr-defined]
+
+
+def test_an_input_whose_two_contents_make_no_difference_is_found_with_others(world: World) -> None:
+    def program(engine: Engine, out: FakeTensor, memory: FakeTensor) -> FakeTensor:
+        """Of what the engine writes only the lowest bit matters: 1 and 7 are alike."""
+        doubled = memory
+        for _ in range(7):
+            doubled = engine.framework.add(doubled, doubled)
+        return engine.framework.add(out, doubled)
+
+    engine = world.save(last=lazily(program))
+    assert set(engine.session.report.left_out) == {"lazy/0", "lazy/1", "lazy/2"}
+    assert engine.lazy.data == bytes([7] * 32)  # type: ignore[attr-defined]
+
+
+def test_results_that_do_not_repeat_clear_nothing(world: World) -> None:
+    def program(engine: Engine, out: FakeTensor, memory: FakeTensor) -> FakeTensor:
+        engine.framework.add(out, memory)
+        record("noise", out.address, [])(engine)
+        return out
+
+    engine = world.save(last=lazily(program))
+    assert "differ from replay to replay" in engine.session.report.left_out["lazy/1"][0]
+
+
+def test_a_replay_that_fails_clears_nothing(world: World) -> None:
     def program(engine: Engine, out: FakeTensor, memory: FakeTensor) -> FakeTensor:
         engine.framework.copy_(memory, out)
         record("copy", 0xDEAD000, [out.address])(engine)
         return out
 
     engine = world.save(last=lazily(program))
-    assert set(engine.session.report.left_out) == {"lazy/0", "lazy/1", "lazy/2"}
+    assert "the test ended with" in engine.session.report.left_out["lazy/0"][0]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_a_later_capture_creates_is_watched_when_captures_are_over(world: World, told: bool) -> None:
+    def last(engine: Engine) -> None:
+        s, framework, memory = engine.session, engine.framework, []
+
+        def function() -> FakeTensor:
+            if not memory:
+                memory.append(framework.tensor(bytes([1] * 32)))
+            return framework.add(engine.x, memory[0])
+
+        s.graph("decode/64", lambda: framework.add(engine.x, engine.x))
+        s.graph("decode/128", function)  # the 5th
+        if told:
+            s.captured()
+        memory[0].data = bytes([7] * 32)
+
+    engine = world.save(last=last)
+    assert list(engine.session.report.left_out) == (["decode/128"] if told else [])
