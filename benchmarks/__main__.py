@@ -28,15 +28,8 @@ from benchmarks import forks, memory, sizes, tables, trials
 # How `restore` may be spread over threads (RestoreTuning in csrc/graph/restore.h); the first one is the default.
 TUNINGS: Mapping[str, Mapping[str, int]] = {
     "restore": {},
-    "restore, heaps grown": {"warm_bytes": 240 << 20},
-    "restore, heaps grown, loaders' too": {"warm_bytes": 240 << 20, "image_warm_bytes": 240 << 20},
-    "restore, heaps grown and fetched": {"warm_bytes": 240 << 20, "warm_fetch": 1},
-    "restore, lookup late": {"early_lookup": 0},
-    "restore, 4 loaders": {"image_threads": 4},
-    "restore, 1 thread does both": {"instantiate_threads": 1},
-    "restore, 4 threads do both": {"instantiate_threads": 4},
-    "restore, 1 builds, 1 instantiates": {"build_threads": 1, "instantiate_threads": 1},
-    "restore, 1 builds, 2 instantiate": {"build_threads": 1, "instantiate_threads": 2},
+    "restore, heaps as they are": {"grow_heaps": 0},
+    "restore, 6 loaders": {"image_threads": 6},
 }
 LOOPS: Mapping[str, Mapping[str, int]] = {
     "loop": {"image_threads": 8},

@@ -28,11 +28,8 @@ struct Options {
   uint32_t by_kernel = 0;          // nodes name a CUkernel instead of a CUfunction
   uint32_t edges_with_nodes = 0;   // default edges are given when a node is added
   // graph::RestoreTuning
-  uint32_t image_threads = kTuning.image_threads, build_threads = kTuning.build_threads;
-  uint32_t instantiate_threads = kTuning.instantiate_threads, queue_limit = kTuning.queue_limit;
-  uint32_t early_lookup = kTuning.early_lookup ? 1 : 0, warm_mib = static_cast<uint32_t>(kTuning.warm_bytes >> 20);
-  uint32_t image_warm_mib = static_cast<uint32_t>(kTuning.image_warm_bytes >> 20);
-  uint32_t warm_fetch = kTuning.warm_fetch ? 1 : 0;
+  uint32_t image_threads = kTuning.image_threads, graph_threads = kTuning.graph_threads;
+  uint32_t grow_heaps = kTuning.grow_heaps ? 1 : 0;
 };
 
 struct Archive {

@@ -317,14 +317,7 @@ Result<std::string> restore(const std::string& path, const Options& options) {
   FOUNDRY_CU(cu, cuCtxGetCurrent, &with.context);
   FOUNDRY_CU(cu, cuCtxGetDevice, &with.device);
   with.order = data.order;
-  with.tuning = {options.image_threads,
-                 options.build_threads,
-                 options.instantiate_threads,
-                 options.queue_limit,
-                 options.early_lookup != 0,
-                 uint64_t{options.warm_mib} << 20,
-                 uint64_t{options.image_warm_mib} << 20,
-                 options.warm_fetch != 0};
+  with.tuning = {options.image_threads, options.graph_threads, options.grow_heaps != 0};
   size_t free_before = 0, free_after = 0, total = 0;
   FOUNDRY_CU(cu, cuMemGetInfo, &free_before, &total);
   const int64_t resident = resident_bytes();

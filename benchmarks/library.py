@@ -25,13 +25,8 @@ class Options(ctypes.Structure):
             "by_kernel",
             "edges_with_nodes",
             "image_threads",
-            "build_threads",
-            "instantiate_threads",
-            "queue_limit",
-            "early_lookup",
-            "warm_mib",
-            "image_warm_mib",
-            "warm_fetch",
+            "graph_threads",
+            "grow_heaps",
         )
     ]
 

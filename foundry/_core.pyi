@@ -415,11 +415,8 @@ class Loader:
         order: Sequence[int],
         *,
         image_threads: int = ...,
-        build_threads: int = ...,
-        instantiate_threads: int = ...,
-        queue_limit: int = ...,
-        early_lookup: bool = ...,
-        warm_bytes: int = ...,
+        graph_threads: int = ...,
+        grow_heaps: bool = ...,
         exec_budget: int = 0,
     ) -> None:
         """Loads images and builds graphs on background threads, in this order.
@@ -438,8 +435,6 @@ class Loader:
     def cancel(self) -> None:
         """Ends the background work: graphs that are not ready fail. Returns when its threads have stopped."""
 
-        image_warm_bytes: int = ...,
-        warm_fetch: bool = ...,
     def wait(self, graph: int) -> None:
         """Until that graph can be launched; raises its error."""
 

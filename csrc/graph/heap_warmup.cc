@@ -9,10 +9,6 @@
 #include <cstdlib>
 #include <utility>
 
-#ifndef MADV_POPULATE_WRITE  // Linux 5.14
-#define MADV_POPULATE_WRITE 23
-#endif
-
 namespace foundry::graph {
 namespace {
 
@@ -20,7 +16,7 @@ namespace {
 // and keep twice as much of it (mallopt(3), dynamic threshold). Two pieces fit into a thread's heap of 64 MiB.
 constexpr size_t kThresholdBytes = size_t{31} << 20;
 constexpr size_t kPieceBytes = size_t{30} << 20;
-constexpr size_t kFetchBytes = size_t{2} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kPinBytes = 2048;  // more than what threads keep in caches
 
 // The whole pages of a range.
@@ -31,32 +27,19 @@ std::pair<uintptr_t, uintptr_t> pages_of(const void* begin, size_t bytes) {
   return {first, std::max(first, end)};
 }
 
-void touch(uintptr_t begin, uintptr_t end) {
-  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (uintptr_t at = begin; at < end; at += page) *reinterpret_cast<volatile std::byte*>(at) = std::byte{0};
-}
-
 }  // namespace
 
-HeapWarmup::HeapWarmup(uint64_t bytes, bool fetch, const std::function<bool(uint64_t)>& stop) {
-  if (bytes == 0) return;
+HeapWarmup::HeapWarmup(uint64_t bytes) {
+  if (bytes < kHugePage) return;
   void* volatile threshold = std::malloc(kThresholdBytes);  // volatile: a pair that nobody uses would be left out
   std::free(threshold);
-  bool stopped = false;
-  while (bytes_ < bytes && !stopped) {
+  while (bytes_ < bytes) {
     const size_t size = static_cast<size_t>(std::min<uint64_t>(bytes - bytes_, kPieceBytes));
     Piece piece(std::malloc(size));
     if (!piece) break;
     bytes_ += size;
     const auto [first, end] = pages_of(piece.get(), size);
     madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);  // where the system has none, small ones do
-    for (uintptr_t at = first; fetch && at < end && !stopped; at += kFetchBytes) {
-      const uintptr_t until = std::min(end, at + kFetchBytes);
-      touch(at, until);
-      fetched_ += until - at;
-      stopped = stop(fetched_);
-    }
     pins_.push_back(std::move(piece));
   }
   for (Piece& piece : pins_) {

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,16 +16,16 @@ namespace foundry::graph {
 // Works on the heap of the thread that constructs it (each thread has one of its own, as a rule).
 class HeapWarmup {
  public:
-  // Makes room for `bytes`, or for as much as there is, in a fraction of a millisecond. `fetch`: also takes the memory
-  // from the system, until soon after `stop`, which is told how much was fetched, says so.
-  HeapWarmup(uint64_t bytes, bool fetch, const std::function<bool(uint64_t)>& stop);
+  // Makes room for `bytes`, or for as much as there is; 0.1 ms for 30 MiB. Less than a huge page is not worth it. What
+  // nobody uses takes no memory, but for one huge page in 30 MiB. The C library takes blocks of up to 31 MiB from heaps
+  // from then on, in the whole process, as after any free() of such a block.
+  explicit HeapWarmup(uint64_t bytes);
   // The memory that is free then may go back to the system.
   ~HeapWarmup() = default;
   HeapWarmup(HeapWarmup&&) = default;
   HeapWarmup& operator=(HeapWarmup&&) = delete;
 
-  uint64_t bytes() const { return bytes_; }      // room
-  uint64_t fetched() const { return fetched_; }  // of that, memory
+  uint64_t bytes() const { return bytes_; }
 
  private:
   struct Free {
@@ -35,7 +34,7 @@ class HeapWarmup {
   using Piece = std::unique_ptr<void, Free>;
 
   std::vector<Piece> pins_;  // what is left of every piece: the heap cannot be given back below it
-  uint64_t bytes_ = 0, fetched_ = 0;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace foundry::graph

@@ -136,13 +136,6 @@ void Libraries::hurry(std::span<const uint32_t> images) {
   });
 }
 
-bool Libraries::has(std::span<const uint32_t> images) const {
-  const std::lock_guard lock(mutex_);
-  return std::all_of(images.begin(), images.end(), [&](uint32_t image) {
-    return images_[image].phase == Phase::loaded || images_[image].phase == Phase::failed;
-  });
-}
-
 Result<CUlibrary> Libraries::wait(uint32_t image) {
   std::unique_lock lock(mutex_);
   const Image& wanted = images_[image];

@@ -33,8 +33,6 @@ class Libraries {
   std::optional<uint32_t> load_next();
   // Moves images to the front of what is still to be loaded.
   void hurry(std::span<const uint32_t> images);
-  // Whether all of them are loaded, or failed.
-  bool has(std::span<const uint32_t> images) const;
   // Blocks until the image is loaded. The error is the image's; `state` after cancel(), `invalid` if it is not in the
   // order.
   Result<CUlibrary> wait(uint32_t image);

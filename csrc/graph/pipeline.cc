@@ -63,6 +63,26 @@ std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t>
   return order.take();
 }
 
+HeapRoom heap_room(const GraphView& view, const RestoreOptions& options, uint32_t loaders, uint32_t builders) {
+  constexpr uint64_t kLoaderMost = uint64_t{30} << 20, kBuilderMost = uint64_t{512} << 20;
+  constexpr uint64_t kPerImageByte = 48;  // 5.1 MB of images in 8 heaps of 30 MB each is what was measured
+  uint64_t images = 0;
+  for (const uint32_t image : images_of(view, options.order)) images += std::min(view.images[image].bytes, kLoaderMost);
+  ExecBytes execs;
+  for (const uint32_t graph : options.order) {
+    const ExecBytes one = exec_bytes(view, graph);
+    execs.device += one.device;
+    execs.host += one.host;
+  }
+  auto host = static_cast<double>(execs.host);
+  if (options.exec_budget != 0 && options.exec_budget < execs.device) {
+    host *= static_cast<double>(options.exec_budget) / static_cast<double>(execs.device);
+  }
+  host += host / 4;  // what building takes beside the execs, and threads that do more than their share
+  return {std::min(images * kPerImageByte / loaders, kLoaderMost),
+          std::min(static_cast<uint64_t>(host) / builders, kBuilderMost)};
+}
+
 Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Libraries& libraries, Kernels& kernels,
                    const GraphBuilder& builder, const RestoreOptions& options)
     : driver_(driver),
@@ -82,10 +102,7 @@ Pipeline::Pipeline(const driver::Driver& driver, const GraphView& view, Librarie
     to_build_.push_back(options.order[place]);
   }
   open_ = static_cast<uint32_t>(options.order.size());
-  to_instantiate_.reserve(queue_limit());
 }
-
-uint32_t Pipeline::queue_limit() const { return std::max(1u, options_.tuning.queue_limit); }
 
 Pipeline::~Pipeline() {
   cancel();
@@ -100,7 +117,8 @@ void Pipeline::start_threads() {
   const RestoreTuning& tuning = options_.tuning;
   const uint32_t processors = std::max(1u, std::thread::hardware_concurrency());
   loading_ = tuning.image_threads != 0 ? tuning.image_threads : std::min(processors, 8u);
-  instantiating_ = tuning.instantiate_threads != 0 ? tuning.instantiate_threads : std::min(processors, 2u);
+  building_ = tuning.graph_threads != 0 ? tuning.graph_threads : std::min(processors, 2u);
+  if (tuning.grow_heaps) room_ = heap_room(view_, options_, loading_, building_);
   const auto add = [&](const char* role, uint32_t count, void (Pipeline::*body)()) {
     for (uint32_t i = 0; i < count; ++i) {
       threads_.emplace_back(
@@ -108,9 +126,7 @@ void Pipeline::start_threads() {
     }
   };
   add("images", loading_, &Pipeline::load_images);
-  add("build", tuning.build_threads, &Pipeline::build_graphs);
-  if (tuning.build_threads > 0) add("instantiate", instantiating_, &Pipeline::instantiate_graphs);
-  if (tuning.build_threads == 0) add("graphs", instantiating_, &Pipeline::build_and_instantiate_graphs);
+  add("graphs", building_, &Pipeline::restore_graphs);
 }
 
 void Pipeline::run_thread(const std::string& name, const std::function<void()>& body) {
@@ -128,30 +144,19 @@ void Pipeline::run_thread(const std::string& name, const std::function<void()>& 
   }
 }
 
-HeapWarmup Pipeline::warm_heap() {
-  const RestoreTuning& tuning = options_.tuning;
-  std::vector<uint32_t> images;
-  if (tuning.warm_fetch && !options_.order.empty()) images = images_of(view_, std::span(options_.order).first(1));
-  trace::Span span("warm heap");
-  uint64_t counted = 0;
-  const auto count = [&](uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    stats_.warm_bytes += bytes - std::exchange(counted, bytes);
-    return stopped_ || libraries_.has(images);
-  };
-  HeapWarmup warm(tuning.warm_bytes / instantiating_, tuning.warm_fetch, count);
-  span.bytes(warm.bytes());
+HeapWarmup Pipeline::grow_heap(uint64_t bytes) {
+  trace::Span span("grow heap");
+  HeapWarmup grown(bytes);
+  span.bytes(grown.bytes());
   const std::lock_guard lock(mutex_);
-  stats_.warm_bytes += warm.bytes() - counted;
-  return warm;
+  stats_.heap_bytes += grown.bytes();
+  return grown;
 }
 
 void Pipeline::load_images() {
-  const HeapWarmup warm(options_.tuning.image_warm_bytes / loading_, false, {});
+  const HeapWarmup grown = grow_heap(room_.loader);
   LookupTime lookup;
-  while (const std::optional<uint32_t> image = libraries_.load_next()) {
-    if (options_.tuning.early_lookup) kernels_.look_up_all(*image, lookup);
-  }
+  while (const std::optional<uint32_t> image = libraries_.load_next()) kernels_.look_up_all(*image, lookup);
   const std::lock_guard lock(mutex_);
   stats_.kernels_ms += lookup.kernels_ms;
   stats_.functions += lookup.functions;
@@ -161,14 +166,12 @@ void Pipeline::load_images() {
 
 std::optional<uint32_t> Pipeline::next_to_build() {
   std::unique_lock lock(mutex_);
-  const auto room = [&] { return to_instantiate_.size() + building_ < queue_limit(); };
   const auto none_left = [&] { return to_build_.empty() && held_.empty(); };
-  work_.wait(lock, [&] { return stopped_ || none_left() || (!to_build_.empty() && room()); });
+  work_.wait(lock, [&] { return stopped_ || none_left() || !to_build_.empty(); });
   if (stopped_ || none_left()) return std::nullopt;
   const uint32_t graph = to_build_.front();
   to_build_.pop_front();
   slots_[graph].phase = Phase::building;
-  ++building_;
   return graph;
 }
 
@@ -192,51 +195,15 @@ CUgraph Pipeline::build(uint32_t graph) {
   stats_.graphs_system_ms += system_ms();
   stats_.build_end_ms = ms_since_start();
   if (built.ok()) return built.value();
-  --building_;
   finish(graph, std::move(built).error());
-  work_.notify_all();
   return nullptr;
 }
 
-void Pipeline::build_graphs() {
+void Pipeline::restore_graphs() {
+  const HeapWarmup grown = grow_heap(room_.builder);
   while (const std::optional<uint32_t> graph = next_to_build()) {
-    const CUgraph built = build(*graph);
-    if (built == nullptr) continue;
-    const std::lock_guard lock(mutex_);
-    --building_;
-    if (stopped_) {
-      driver_.cuGraphDestroy(built);
-      finish(*graph, *stopped_);
-      continue;
-    }
-    const auto place = slots_[*graph].urgent ? to_instantiate_.begin() : to_instantiate_.end();
-    to_instantiate_.insert(place, {*graph, built});
-    work_.notify_all();
+    if (const CUgraph built = build(*graph); built != nullptr) instantiate(*graph, built);
   }
-}
-
-void Pipeline::build_and_instantiate_graphs() {
-  const auto warm = warm_heap();
-  while (const std::optional<uint32_t> graph = next_to_build()) {
-    const CUgraph built = build(*graph);
-    if (built == nullptr) continue;
-    {
-      const std::lock_guard lock(mutex_);
-      --building_;
-    }
-    instantiate({*graph, built});
-  }
-}
-
-std::optional<Pipeline::Built> Pipeline::next_to_instantiate() {
-  std::unique_lock lock(mutex_);
-  const auto none_left = [&] { return to_build_.empty() && held_.empty() && building_ == 0; };
-  work_.wait(lock, [&] { return stopped_ || !to_instantiate_.empty() || none_left(); });
-  if (stopped_ || to_instantiate_.empty()) return std::nullopt;
-  const Built built = to_instantiate_.front();
-  to_instantiate_.erase(to_instantiate_.begin());
-  work_.notify_all();
-  return built;
 }
 
 Result<CUgraphExec> Pipeline::exec_of(uint32_t graph, CUgraph built) {
@@ -250,18 +217,13 @@ Result<CUgraphExec> Pipeline::exec_of(uint32_t graph, CUgraph built) {
       .within("graph " + std::string(view_.text(view_.graphs[graph].name)));
 }
 
-void Pipeline::instantiate(const Built& built) {
+void Pipeline::instantiate(uint32_t graph, CUgraph built) {
   Stopwatch watch;
-  Result<CUgraphExec> exec = exec_of(built.graph, built.handle);
+  Result<CUgraphExec> exec = exec_of(graph, built);
   const std::lock_guard lock(mutex_);
   stats_.instantiate_ms += watch.lap();
   stats_.graphs_system_ms += system_ms();
-  finish(built.graph, std::move(exec));
-}
-
-void Pipeline::instantiate_graphs() {
-  const auto warm = warm_heap();
-  while (const std::optional<Built> built = next_to_instantiate()) instantiate(*built);
+  finish(graph, std::move(exec));
 }
 
 double Pipeline::ms_since_start() const {
@@ -333,13 +295,8 @@ void Pipeline::stop(const Error& reason) {
     stopped_ = reason;
     for (const uint32_t graph : to_build_) finish(graph, reason);
     for (const uint32_t graph : held_) finish(graph, reason);
-    for (const Built& built : to_instantiate_) {
-      driver_.cuGraphDestroy(built.handle);
-      finish(built.graph, reason);
-    }
     to_build_.clear();
     held_.clear();
-    to_instantiate_.clear();
   }
   work_.notify_all();
 }
@@ -365,8 +322,6 @@ void Pipeline::hurry(uint32_t graph) {
   if (slot.phase == Phase::queued) {
     std::stable_partition(to_build_.begin(), to_build_.end(), [&](uint32_t queued) { return queued == graph; });
   }
-  std::stable_partition(to_instantiate_.begin(), to_instantiate_.end(),
-                        [&](const Built& built) { return built.graph == graph; });
 }
 
 void Pipeline::release() {

@@ -1,4 +1,5 @@
-// LOAD: the threads that turn graph records into execs: loaders of images, builders, instantiating threads.
+// LOAD: the threads that turn graph records into execs: loaders of images, and those that build and
+// instantiate.
 #pragma once
 
 #include <cuda.h>
@@ -25,6 +26,13 @@
 #include "csrc/graph/restore.h"
 
 namespace foundry::graph {
+
+// Room in the heap of each thread, in bytes.
+struct HeapRoom {
+  uint64_t loader = 0, builder = 0;
+};
+// By what the archive holds: execs of the graphs in `options.order`, within the budget, and their images.
+HeapRoom heap_room(const GraphView& view, const RestoreOptions& options, uint32_t loaders, uint32_t builders);
 
 class Pipeline {
  public:
@@ -61,24 +69,17 @@ class Pipeline {
     std::atomic<CUgraphExec> exec{nullptr};
     Error error;
   };
-  struct Built {
-    uint32_t graph;
-    CUgraph handle;
-  };
 
   // Runs `body` with the context current and unharmed by captures on other threads; its failure ends the restore.
   void run_thread(const std::string& name, const std::function<void()>& body);
   void load_images();
-  void build_graphs();
-  void instantiate_graphs();
+  void restore_graphs();
   // What stays until the calling thread's work is done.
-  HeapWarmup warm_heap();
-  void build_and_instantiate_graphs();
-  // Null if the graph failed; otherwise it still counts as `building_`. Called without the mutex, as the next.
+  HeapWarmup grow_heap(uint64_t bytes);
+  // Null if the graph failed. Called without the mutex, as the next.
   CUgraph build(uint32_t graph);
-  void instantiate(const Built& built);
+  void instantiate(uint32_t graph, CUgraph built);
   std::optional<uint32_t> next_to_build();
-  std::optional<Built> next_to_instantiate();
   double ms_since_start() const;
   void finish(uint32_t graph, Result<CUgraphExec> exec);  // mutex held
   void hurry(uint32_t graph);                             // mutex held
@@ -88,7 +89,6 @@ class Pipeline {
   Result<CUgraphExec> exec_of(uint32_t graph, CUgraph built);
   // Fails what no thread has in hand; the threads fail the rest and end.
   void stop(const Error& reason);
-  uint32_t queue_limit() const;
   Error unlisted(uint32_t graph) const;
 
   const driver::Driver& driver_;
@@ -100,19 +100,18 @@ class Pipeline {
   const Stopwatch start_;  // never lapped
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;  // for the building and instantiating threads
+  std::condition_variable work_;  // for the threads that build
   std::condition_variable done_;  // for those who wait for graphs
   std::vector<Slot> slots_;       // by graph
   std::deque<uint32_t> to_build_;
   std::vector<uint32_t> held_;
-  std::vector<Built> to_instantiate_;  // never grows beyond what is reserved
-  uint64_t clock_ = 0;                 // of acquire()
-  uint32_t building_ = 0;              // graphs that builders have in hand
-  uint32_t open_ = 0;                  // graphs neither ready nor failed
-  std::optional<Error> stopped_;       // why
+  uint64_t clock_ = 0;            // of acquire()
+  uint32_t open_ = 0;             // graphs neither ready nor failed
+  std::optional<Error> stopped_;  // why
   RestoreStats stats_;
-  uint32_t instantiating_ = 1, loading_ = 1;  // threads
-  std::mutex joining_;                        // guards threads_; taken before mutex_
+  uint32_t loading_ = 1, building_ = 1;  // threads
+  HeapRoom room_;
+  std::mutex joining_;  // guards threads_; taken before mutex_
   std::vector<std::thread> threads_;
 };
 

@@ -28,25 +28,14 @@ using ImageProvider = std::function<Result<ImageBytes>(uint32_t index)>;
 
 // How the work is spread over threads.
 struct RestoreTuning {
-  // Threads that load images; 0 chooses by the machine (at most 8).
+  // Threads that load images and look up their functions; 0 chooses by the machine (at most 8). They do so before a
+  // graph asks: loading the code of one function can take 15 ms, and graph threads would wait for it.
   uint32_t image_threads = 0;
-  // Threads that build graphs; 0: the instantiating threads build them. One thread after the other gains nothing: both
-  // calls take the driver's lock.
-  uint32_t build_threads = 0;
-  // Threads that instantiate graphs; 0 chooses by the machine (at most 2: the driver serializes most of it).
-  uint32_t instantiate_threads = 0;
-  // Built graphs that may wait for an instantiating thread.
-  uint32_t queue_limit = 8;
-  // Loaders look up the functions of an image as soon as it is loaded, before a graph asks for them. The driver loads
-  // their code then, which takes 15 ms for some images, and graph threads would wait for it one after the other: 67
-  // graphs of 25,441 nodes are ready after 237 ms instead of 264, the first one after 56 instead of 61 (H200). Images
-  // and their functions come in the order of their first use, so that the first graph's are not behind others.
-  bool early_lookup = true;
-  // Room that the instantiating threads, and those that load images, make together in their heaps before they begin
-  // (HeapWarmup); 0: none.
-  uint64_t warm_bytes = 0, image_warm_bytes = 0;
-  // The instantiating threads also fetch that memory while they wait for the first graph's images.
-  bool warm_fetch = false;
+  // Threads that build and instantiate graphs; 0 chooses by the machine (at most 2: the driver serializes most of it).
+  // Building on other threads than instantiating gains nothing: both calls take the driver's lock.
+  uint32_t graph_threads = 0;
+  // These threads make room in their heaps before they begin (HeapWarmup), as much as heap_room() says.
+  bool grow_heaps = true;
 };
 
 struct RestoreOptions {
@@ -82,7 +71,8 @@ struct RestoreStats {
   // launched; 0 before.
   double images_end_ms = 0, build_end_ms = 0, first_ready_ms = 0;
   double total_ms = 0;  // from construction until the last graph was ready or failed; 0 before
-  uint64_t image_bytes = 0, warm_bytes = 0;
+  uint64_t image_bytes = 0;
+  uint64_t heap_bytes = 0;  // room made in heaps
   uint32_t images = 0, functions = 0, graphs_ready = 0, graphs_failed = 0;
   uint64_t nodes = 0, edges = 0;
   uint64_t exec_device_bytes = 0, exec_host_bytes = 0;  // of the execs that exist now, as exec_bytes() counts them

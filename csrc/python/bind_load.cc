@@ -243,18 +243,13 @@ void bind_load(py::module_& module) {
           py::arg("address"), py::arg("nbytes"))
       .def(
           "start",
-          [](Loader& loader, std::vector<uint32_t> order, uint32_t image_threads, uint32_t build_threads,
-             uint32_t instantiate_threads, uint32_t queue_limit, bool early_lookup, uint64_t warm_bytes,
-             uint64_t image_warm_bytes, bool warm_fetch, uint64_t exec_budget) {
-            const graph::RestoreTuning tuning{image_threads, build_threads, instantiate_threads, queue_limit,
-                                              early_lookup,  warm_bytes,    image_warm_bytes,    warm_fetch};
+          [](Loader& loader, std::vector<uint32_t> order, uint32_t image_threads, uint32_t graph_threads,
+             bool grow_heaps, uint64_t exec_budget) {
+            const graph::RestoreTuning tuning{image_threads, graph_threads, grow_heaps};
             unlocked([&] { return loader.start(std::move(order), tuning, exec_budget); });
           },
           py::arg("order"), py::kw_only(), py::arg("image_threads") = kTuning.image_threads,
-          py::arg("build_threads") = kTuning.build_threads,
-          py::arg("instantiate_threads") = kTuning.instantiate_threads, py::arg("queue_limit") = kTuning.queue_limit,
-          py::arg("early_lookup") = kTuning.early_lookup, py::arg("warm_bytes") = kTuning.warm_bytes,
-          py::arg("image_warm_bytes") = kTuning.image_warm_bytes, py::arg("warm_fetch") = kTuning.warm_fetch,
+          py::arg("graph_threads") = kTuning.graph_threads, py::arg("grow_heaps") = kTuning.grow_heaps,
           py::arg("exec_budget") = 0)
       .def(
           "register_host",

@@ -56,8 +56,8 @@ def test_every_spread_handles_the_same_graphs(archive: Path) -> None:
         ("driver_loop", {"by_kernel": 1}),
         ("driver_loop", {"edges_with_nodes": 1, "passes": 3}),
         ("restore", {}),
-        ("restore", {"build_threads": 2, "instantiate_threads": 2, "early_lookup": 0}),
-        ("restore", {"build_threads": 0, "instantiate_threads": 2}),
+        ("restore", {"graph_threads": 3, "grow_heaps": 0}),
+        ("restore", {"image_threads": 2, "graph_threads": 1}),
     ]
     # The mini engine's own graphs have copies, which the loop leaves out.
     size = {"graphs": 5, "nodes": 30}

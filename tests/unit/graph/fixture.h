@@ -109,8 +109,7 @@ class GraphTest : public ::testing::Test {
     options.context = fake.context();
     options.order = std::move(order);
     // One after the other, so that tests know who does what when.
-    options.tuning.build_threads = 1;
-    options.tuning.instantiate_threads = 1;
+    options.tuning.graph_threads = 1;
     return options;
   }
   std::unique_ptr<Restorer> restore(RestoreOptions with) {

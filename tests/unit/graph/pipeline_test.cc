@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "csrc/graph/pipeline.h"
 #include "tests/unit/graph/fixture.h"
 
 namespace foundry::graph::testing {
@@ -69,24 +70,21 @@ TEST_F(PipelineTest, FollowsTheGivenOrder) {
 TEST_F(PipelineTest, APreferredGraphComesNext) {
   const std::vector<uint32_t> indices = add_graphs(40);
   Gate gate(fake, "cuGraphInstantiateWithFlags");
-  RestoreOptions with = options(indices);
-  with.tuning.queue_limit = 2;
-  restorer = restore(with);
+  restorer = restore(options(indices));
   gate.wait_for_arrivals(1);
   restorer->prefer(39);
   gate.open();
   ASSERT_TRUE(restorer->wait_all().ok());
   const std::vector<uint64_t> order = order_of_execs(fake);
   const auto place = std::find(order.begin(), order.end(), 0x1000 + 39) - order.begin();
-  EXPECT_LE(place, 4);  // behind the one in hand and those that were built
+  EXPECT_EQ(place, 1);  // behind the one in hand
 }
 
 TEST_F(PipelineTest, HeldGraphsWaitForTheirRelease) {
   const std::vector<uint32_t> indices = add_graphs(6);
   RestoreOptions with = options({5, 4, 3, 2, 1, 0});
   with.held = {4, 1};
-  with.tuning.build_threads = 2;
-  with.tuning.instantiate_threads = 2;
+  with.tuning.graph_threads = 2;
   restorer = restore(with);
   for (const uint32_t graph : {5u, 3u, 2u, 0u}) EXPECT_TRUE(restorer->wait(graph).ok());
   EXPECT_EQ(restorer->ready(4), nullptr);
@@ -138,11 +136,11 @@ TEST_F(PipelineTest, OnlyListedGraphsCanBeHeld) {
 // Every way to spread the work gives every graph, with images that come late and graphs that are asked for first.
 TEST_F(PipelineTest, EverySpreadOfThreadsRestoresEverything) {
   const std::vector<uint32_t> indices = add_graphs(60);
-  for (const uint32_t build : {0u, 1u, 3u}) {
-    for (const uint32_t instantiate : {1u, 3u}) {
-      for (const bool early : {false, true}) {
+  for (const uint32_t loaders : {1u, 3u}) {
+    for (const uint32_t builders : {1u, 3u}) {
+      for (const bool grow : {false, true}) {
         RestoreOptions with = options(indices);
-        with.tuning = {2, build, instantiate, 4, early, 0};
+        with.tuning = {loaders, builders, grow};
         restorer = restore(with);
         EXPECT_TRUE(restorer->wait(59).ok());
         ASSERT_TRUE(restorer->wait_all().ok());
@@ -167,41 +165,72 @@ TEST_F(PipelineTest, TheMachineChoosesTheThreads) {
   EXPECT_EQ(gate.arrived(), threads);
   gate.open();
   ASSERT_TRUE(restorer->wait_all().ok());
-  EXPECT_EQ(restorer->stats().warm_bytes, 0u);
 }
 
-// Threads warm the heap only while they have nothing to do.
-TEST_F(PipelineTest, TheHeapIsWarmedUntilTheFirstGraphsImagesAreThere) {
-  const std::vector<uint32_t> indices = add_graphs(4);
-  for (const uint32_t build : {0u, 1u}) {
-    Gate gate(fake, "cuLibraryLoadData");
-    RestoreOptions with = options(indices);
-    with.tuning.build_threads = build;
-    with.tuning.instantiate_threads = 2;
-    with.tuning.warm_bytes = uint64_t{1} << 40;  // never enough
-    with.tuning.warm_fetch = true;
-    restorer = restore(with);
-    gate.wait_for_arrivals(1);
-    while (restorer->stats().warm_bytes == 0) std::this_thread::yield();
-    gate.open();
-    ASSERT_TRUE(restorer->wait_all().ok());
-    restorer.reset();
-    fake.on_call = nullptr;
+// Records of one graph for each count of nodes, all of one kernel, whose image has `image_bytes`.
+struct Sizes {
+  Sizes(const std::vector<uint32_t>& counts, uint64_t image_bytes) {
+    tables.images.emplace_back().bytes = image_bytes;
+    tables.functions.emplace_back();
+    tables.kernels.emplace_back();
+    for (const uint32_t count : counts) {
+      archive::GraphRecord& graph = tables.graphs.emplace_back();
+      graph.first_node = static_cast<uint32_t>(tables.nodes.size());
+      graph.node_count = count;
+      tables.nodes.insert(tables.nodes.end(), count, {CU_GRAPH_NODE_TYPE_KERNEL, 0});
+      options.order.push_back(static_cast<uint32_t>(options.order.size()));
+    }
   }
+  HeapRoom room(uint32_t loaders, uint32_t builders) const {
+    return heap_room(tables.view(), options, loaders, builders);
+  }
+
+  GraphTables tables;
+  RestoreOptions options;
+};
+
+TEST(HeapRoomTest, FollowsWhatIsRestored) {
+  Sizes sizes({1000, 3000}, 100'000);
+  const uint64_t all = exec_bytes(sizes.tables.view(), 0).host + exec_bytes(sizes.tables.view(), 1).host;
+  EXPECT_EQ(sizes.room(1, 1).builder, all + all / 4);
+  EXPECT_EQ(sizes.room(1, 2).builder, (all + all / 4) / 2);
+  EXPECT_EQ(sizes.room(2, 1).loader, sizes.room(1, 1).loader / 2);
+  EXPECT_GE(sizes.room(1, 1).loader, 100'000u);
+  sizes.options.order = {0};
+  EXPECT_EQ(sizes.room(1, 1).builder, (all + all / 4) / 4);
+  sizes.options.order = {};
+  EXPECT_EQ(sizes.room(1, 1).builder, 0u);
+  EXPECT_EQ(sizes.room(1, 1).loader, 0u);
 }
 
-TEST_F(PipelineTest, CancelEndsTheWarming) {
-  const std::vector<uint32_t> indices = add_graphs(4);
-  Gate gate(fake, "cuLibraryLoadData");
-  RestoreOptions with = options(indices);
-  with.tuning.warm_bytes = uint64_t{1} << 40;
-  with.tuning.warm_fetch = true;
-  restorer = restore(with);
-  gate.wait_for_arrivals(1);
-  std::thread canceller([&] { restorer->cancel(); });
-  EXPECT_FALSE(restorer->wait(0).ok());
-  gate.open();
-  canceller.join();
+TEST(HeapRoomTest, ABudgetOfExecsBoundsItAndSoDoesAMostForAThread) {
+  Sizes sizes({1000}, 1000);
+  const ExecBytes all = exec_bytes(sizes.tables.view(), 0);
+  sizes.options.exec_budget = all.device / 2;
+  EXPECT_NEAR(static_cast<double>(sizes.room(1, 1).builder), static_cast<double>(all.host) / 2 * 1.25, 2);
+  sizes.options.exec_budget = 2 * all.device;
+  EXPECT_EQ(sizes.room(1, 1).builder, all.host + all.host / 4);
+  const Sizes large(std::vector<uint32_t>(4, 100'000), uint64_t{1} << 62);
+  EXPECT_EQ(large.room(1, 1).builder, uint64_t{512} << 20);
+  EXPECT_EQ(large.room(1, 1).loader, uint64_t{30} << 20);
+}
+
+TEST_F(PipelineTest, HeapsGrowForLargeGraphsUnlessToldNotTo) {
+  CUgraph large = new_graph();
+  for (int i = 0; i < 1000; ++i) add_plain(large);
+  const uint32_t graph = snapshot->add(large, "large").value();
+  const std::vector<uint32_t> small = add_graphs(1);
+  const auto grown = [&](uint32_t index, bool grow) {
+    RestoreOptions with = options({index});
+    with.tuning.grow_heaps = grow;
+    restorer = restore(with);
+    EXPECT_TRUE(restorer->wait_all().ok());
+    return restorer->stats().heap_bytes;
+  };
+  const HeapRoom room = heap_room(snapshot->tables().view(), options({graph}), 8, 1);
+  EXPECT_EQ(grown(graph, true), room.builder);
+  EXPECT_EQ(grown(graph, false), 0u);
+  EXPECT_EQ(grown(small[0], true), 0u);
 }
 
 // Room for three of ten graphs of one node each.
@@ -339,24 +368,6 @@ TEST_F(PipelineTest, GraphsWithCopiesAreFoundInChildGraphsToo) {
   EXPECT_EQ(graphs_with_copies(snapshot->tables().view(), order), (std::vector<uint32_t>{b, a}));
 }
 
-TEST_F(PipelineTest, TheQueueIsBounded) {
-  const std::vector<uint32_t> indices = add_graphs(40);
-  Gate gate(fake, "cuGraphInstantiateWithFlags");
-  RestoreOptions with = options(indices);
-  with.tuning.queue_limit = 3;
-  with.tuning.build_threads = 2;
-  restorer = restore(with);
-  gate.wait_for_arrivals(1);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-  int most = 0;
-  while (std::chrono::steady_clock::now() < deadline)
-    most = std::max(most, fake.live_graphs - static_cast<int>(graphs.size()));
-  EXPECT_LE(most, 4);  // one in hand
-  EXPECT_GE(most, 3);
-  gate.open();
-  EXPECT_TRUE(restorer->wait_all().ok());
-}
-
 TEST_F(PipelineTest, CancelFailsWhatIsNotReady) {
   const std::vector<uint32_t> indices = add_graphs(20);
   Gate gate(fake, "cuGraphInstantiateWithFlags");
@@ -419,7 +430,7 @@ TEST_F(PipelineTest, ImagesAreLoadedInOrderOfFirstUseAndOnlyThose) {
 TEST_F(PipelineTest, ManyThreadsManyGraphs) {
   const std::vector<uint32_t> indices = add_graphs(200);
   RestoreOptions with = options(indices);
-  with.tuning.build_threads = 3;
+  with.tuning.graph_threads = 3;
   restorer = restore(with);
   std::vector<std::thread> waiters;
   for (int t = 0; t < 4; ++t) {
