@@ -49,7 +49,7 @@ IN_PROCESSES = ("--separate", "--asynchronous")
 # Runs with faults: SAVE leaves graphs of these sizes out.
 FAULTS = {"refused": 4, "table": 2}
 FAULTY = {runner: ["--runner", runner, *SMALL, "--batches", "1", "2", "4", "8"] for runner in ("v1", "v2")}
-REPLICAS = ["--runner", "v2", "--asynchronous", "--replicas", "2", *SMALL]
+REPLICAS = ["--runner", "v2", "--asynchronous", "--replicas", "2", "--layers", "8", *SMALL]
 GOLDEN = "v2-golden"
 Tokens = dict[str, list[list[int]]]
 # What differs from the archive of "v2-separate", and a field that the reason must name.
