@@ -76,3 +76,13 @@ def test_the_modules_that_the_plugin_imports_are_among_those_checked() -> None:
     # Lazily made by the package, or asked for with a fallback.
     known |= {"vllm.platforms.current_platform", "vllm.compilation.breakable_cudagraph.is_breakable_cudagraph_enabled"}
     assert imported - known == set()
+
+
+@pytest.mark.parametrize("release", VLLM.releases, ids=lambda release: release.version)
+def test_a_worker_calls_the_plugin_before_its_class_is_looked_up(release: Release) -> None:
+    """Whichever process it is in: the plugin has chosen the class by then."""
+    found = source(release).tree("vllm.v1.worker.worker_base")
+    assert found is not None
+    functions = [node for node in ast.walk(found) if isinstance(node, ast.FunctionDef) and node.name == "init_worker"]
+    calls = [ast.unparse(node.func) for node in ast.walk(functions[-1]) if isinstance(node, ast.Call)]
+    assert calls.index("load_general_plugins") < calls.index("resolve_obj_by_qualname")
