@@ -84,5 +84,6 @@ def test_a_worker_calls_the_plugin_before_its_class_is_looked_up(release: Releas
     found = source(release).tree("vllm.v1.worker.worker_base")
     assert found is not None
     functions = [node for node in ast.walk(found) if isinstance(node, ast.FunctionDef) and node.name == "init_worker"]
-    calls = [ast.unparse(node.func) for node in ast.walk(functions[-1]) if isinstance(node, ast.Call)]
+    found_calls = sorted((n for n in ast.walk(functions[-1]) if isinstance(n, ast.Call)), key=lambda call: call.lineno)
+    calls = [ast.unparse(call.func) for call in found_calls]
     assert calls.index("load_general_plugins") < calls.index("resolve_obj_by_qualname")
