@@ -21,12 +21,6 @@ std::vector<uint32_t> candidates(const MemoryState& memory) {
 
 }  // namespace
 
-uint64_t InputWatch::Change::changed() const {
-  uint64_t count = 0;
-  for (size_t i = 0; i < now.size(); ++i) count += earlier[i] != now[i] ? 1 : 0;
-  return count;
-}
-
 uint64_t InputWatch::Change::foreign() const {
   uint64_t count = 0;
   for (size_t i = 0; i < now.size(); ++i) count += earlier[i] != now[i] && !written[i] ? 1 : 0;

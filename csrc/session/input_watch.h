@@ -27,8 +27,7 @@ class InputWatch {
     std::vector<std::byte> earlier, now;
     std::vector<bool> written;  // by a replay that was noted
 
-    // Bytes that changed; and those of them that no replay wrote.
-    uint64_t changed() const;
+    // Bytes that changed and that no replay wrote.
     uint64_t foreign() const;
     bool any_written() const;
   };
