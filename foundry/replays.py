@@ -100,11 +100,14 @@ class Replays:
 
         now = results(False)
         self._saver.note_writes(False)
-        again = results(False)
         then = results(True)
         self._saver.note_writes(True)
+        unwritten = self._saver.unwritten_inputs()
+        if not unwritten:
+            return
+        again = results(False)
         settle = self._saver.settle_inputs
-        for graph in self._saver.unwritten_inputs():
+        for graph in unwritten:
             if not now[graph]:
                 settle(graph, "it has no outputs that a test could compare")
             elif again[graph] != now[graph]:

@@ -9,13 +9,22 @@
 
 namespace foundry::session {
 
+Result<DeviceMemory*> Saver::copies() {
+  if (!copies_) {
+    FOUNDRY_ASSIGN(DeviceMemory made, DeviceMemory::create(process_.driver()));
+    copies_ = std::make_unique<DeviceMemory>(std::move(made));
+  }
+  return copies_.get();
+}
+
 Status Saver::watch_inputs(const std::vector<FrameworkBlock>& blocks) {
   if (found_) return Error{ErrorKind::state, 0, "this SAVE was examined already"};
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   FOUNDRY_ASSIGN(const MemoryState memory, read_memory_state(process_, device_, blocks, {}));
-  return watch_.watch(memory);
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  return watch_.watch(*device, memory);
 }
 
 // What the program is given back on LOAD, by name or as an output, it can rewrite there; the words of a generator LOAD
@@ -45,7 +54,8 @@ Result<std::vector<uint32_t>> Saver::changed_inputs() {
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   const MemoryState& memory = found_->memory;
   readers_.clear();
-  FOUNDRY_TRY(watch_.compare(memory));
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  FOUNDRY_TRY(watch_.compare(*device, memory));
   const std::set<uint32_t> known = known_inputs();
   std::erase_if(watch_.changes(), [&](const InputWatch::Change& change) { return known.contains(change.range); });
   std::vector<uint32_t> graphs;
@@ -89,15 +99,17 @@ Status Saver::put_inputs(bool earlier) {
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   if (!light_state_) FOUNDRY_TRY(keep_light_state());
-  FOUNDRY_TRY(light_state_->restore());
-  return watch_.put(found_->memory, earlier);
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  FOUNDRY_TRY(light_state_->restore(*device));
+  return watch_.put(*device, found_->memory, earlier);
 }
 
 Result<std::string> Saver::output_fingerprint(uint32_t graph) {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
   uint64_t bytes = 0;
-  FOUNDRY_ASSIGN(std::string text, hash_outputs(graph, bytes));
+  FOUNDRY_ASSIGN(std::string text, hash_outputs(*device, graph, bytes));
   return bytes == 0 ? std::string() : text;
 }
 
@@ -106,7 +118,8 @@ Status Saver::note_writes(bool earlier) {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
-  return watch_.note(found_->memory, earlier);
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  return watch_.note(*device, found_->memory, earlier);
 }
 
 std::vector<uint32_t> Saver::readers_of(size_t change) const {
@@ -155,6 +168,8 @@ Status Saver::settle_inputs(uint32_t graph, const std::string& refusal) {
 
 Status Saver::judge_inputs() {
   if (!found_) return Error{ErrorKind::state, 0, "inputs are judged after a SAVE was examined"};
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
   const MemoryState& memory = found_->memory;
   for (size_t index = 0; index < watch_.changes().size(); ++index) {
     const InputWatch::Change& change = watch_.changes()[index];
@@ -190,6 +205,7 @@ Status Saver::judge_inputs() {
   input_refusals_.clear();
   watch_.changes().clear();
   light_state_.reset();
+  copies_.reset();
   return success();
 }
 

@@ -1,9 +1,9 @@
 #include "csrc/session/input_watch.h"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <utility>
-
-#include "csrc/session/device_memory.h"
 
 namespace foundry::session {
 namespace {
@@ -19,20 +19,7 @@ std::vector<uint32_t> candidates(const MemoryState& memory) {
   return found;
 }
 
-}  // namespace
-
-uint64_t InputWatch::Change::foreign() const {
-  uint64_t count = 0;
-  for (size_t i = 0; i < now.size(); ++i) count += earlier[i] != now[i] && !written[i] ? 1 : 0;
-  return count;
-}
-
-bool InputWatch::Change::any_written() const {
-  return std::find(written.begin(), written.end(), true) != written.end();
-}
-
-Result<std::vector<std::byte>> InputWatch::read(uint64_t address, uint64_t bytes) const {
-  FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
+Result<std::vector<std::byte>> read(DeviceMemory& device, uint64_t address, uint64_t bytes) {
   std::vector<std::byte> content;
   content.reserve(bytes);
   FOUNDRY_TRY(device.read(address, bytes, [&](uint64_t, std::span<const std::byte> piece) {
@@ -42,7 +29,28 @@ Result<std::vector<std::byte>> InputWatch::read(uint64_t address, uint64_t bytes
   return content;
 }
 
-Status InputWatch::watch(const MemoryState& memory) {
+// Calls back for the bytes that differ. Most pieces are equal, which is quickly seen.
+template <class Visit>
+void visit_differences(std::span<const std::byte> a, std::span<const std::byte> b, Visit&& visit) {
+  constexpr size_t kPiece = 4096;
+  for (size_t begin = 0; begin < a.size(); begin += kPiece) {
+    const size_t end = std::min(begin + kPiece, a.size());
+    if (std::memcmp(a.data() + begin, b.data() + begin, end - begin) == 0) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (a[i] != b[i]) visit(i);
+    }
+  }
+}
+
+}  // namespace
+
+uint64_t InputWatch::Change::foreign() const {
+  uint64_t count = 0;
+  visit_differences(earlier, now, [&](size_t i) { count += written.empty() || !written[i] ? 1 : 0; });
+  return count;
+}
+
+Status InputWatch::watch(DeviceMemory& device, const MemoryState& memory) {
   const auto& ranges = memory.map.ranges().ranges();
   std::vector<uint32_t> list = candidates(memory);
   std::stable_sort(list.begin(), list.end(), [&](uint32_t a, uint32_t b) { return ranges[a].bytes < ranges[b].bytes; });
@@ -55,43 +63,43 @@ Status InputWatch::watch(const MemoryState& memory) {
       known_.erase(known);
     }
     if (range.bytes > kMostWatchedBytes - bytes_) break;
-    FOUNDRY_ASSIGN(known_[range.address], read(range.address, range.bytes));
+    FOUNDRY_ASSIGN(known_[range.address], read(device, range.address, range.bytes));
     bytes_ += range.bytes;
   }
   return success();
 }
 
-Status InputWatch::compare(const MemoryState& memory) {
+Status InputWatch::compare(DeviceMemory& device, const MemoryState& memory) {
   changes_.clear();
   const auto& ranges = memory.map.ranges().ranges();
   for (const uint32_t index : candidates(memory)) {
     const auto known = known_.find(ranges[index].address);
     if (known == known_.end() || known->second.size() != ranges[index].bytes) continue;
-    FOUNDRY_ASSIGN(std::vector<std::byte> now, read(ranges[index].address, ranges[index].bytes));
+    FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, ranges[index].address, ranges[index].bytes));
     if (now == known->second) continue;
-    std::vector<bool> written(now.size());
-    changes_.push_back({index, known->second, std::move(now), std::move(written)});
+    changes_.push_back({index, std::move(known->second), std::move(now), {}});
   }
   known_.clear();
   bytes_ = 0;
   return success();
 }
 
-Status InputWatch::put(const MemoryState& memory, bool earlier) {
-  FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
+Status InputWatch::put(DeviceMemory& device, const MemoryState& memory, bool earlier) const {
   for (const Change& change : changes_) {
     FOUNDRY_TRY(device.write(memory.map.ranges()[change.range].address, earlier ? change.earlier : change.now));
   }
   return device.wait();
 }
 
-Status InputWatch::note(const MemoryState& memory, bool earlier) {
+Status InputWatch::note(DeviceMemory& device, const MemoryState& memory, bool earlier) {
   for (Change& change : changes_) {
     const std::vector<std::byte>& put = earlier ? change.earlier : change.now;
-    FOUNDRY_ASSIGN(const std::vector<std::byte> found, read(memory.map.ranges()[change.range].address, put.size()));
-    for (size_t i = 0; i < put.size(); ++i) {
-      if (found[i] != put[i]) change.written[i] = true;
-    }
+    FOUNDRY_ASSIGN(const std::vector<std::byte> found,
+                   read(device, memory.map.ranges()[change.range].address, put.size()));
+    visit_differences(found, put, [&](size_t i) {
+      if (change.written.empty()) change.written.resize(put.size());
+      change.written[i] = true;
+    });
   }
   return success();
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "csrc/base/result.h"
-#include "csrc/driver/driver.h"
+#include "csrc/session/device_memory.h"
 #include "csrc/session/memory_plan.h"
 
 namespace foundry::session {
@@ -25,30 +25,25 @@ class InputWatch {
   struct Change {
     uint32_t range = 0;  // index into the ranges of the memory that compare() was given
     std::vector<std::byte> earlier, now;
-    std::vector<bool> written;  // by a replay that was noted
+    std::vector<bool> written;  // by a replay that was noted; empty: none was
 
     // Bytes that changed and that no replay wrote.
     uint64_t foreign() const;
-    bool any_written() const;
+    bool any_written() const { return !written.empty(); }
   };
 
-  explicit InputWatch(const driver::Driver& driver) : driver_(&driver) {}
-
   // Adds what materialized ranges with content hold now, those that are not known yet.
-  Status watch(const MemoryState& memory);
+  Status watch(DeviceMemory& device, const MemoryState& memory);
   // What became of them: ranges that are as they were then, with other content.
-  Status compare(const MemoryState& memory);
+  Status compare(DeviceMemory& device, const MemoryState& memory);
   std::vector<Change>& changes() { return changes_; }
 
   // Before replays: ranges that changed hold what they held then, or at the comparison.
-  Status put(const MemoryState& memory, bool earlier);
+  Status put(DeviceMemory& device, const MemoryState& memory, bool earlier) const;
   // After them: bytes that hold something else now were written by them.
-  Status note(const MemoryState& memory, bool earlier);
+  Status note(DeviceMemory& device, const MemoryState& memory, bool earlier);
 
  private:
-  Result<std::vector<std::byte>> read(uint64_t address, uint64_t bytes) const;
-
-  const driver::Driver* driver_;
   std::map<uint64_t, std::vector<std::byte>> known_;  // by address
   uint64_t bytes_ = 0;                                // of all of them
   std::vector<Change> changes_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "csrc/session/device_memory.h"
 #include "csrc/session/elements.h"
 
 namespace foundry::session {
@@ -51,6 +50,10 @@ Result<std::vector<MemoryPart>> MemoryKeeper::keep(std::vector<MemoryPart> parts
 
 Status MemoryKeeper::restore() const {
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
+  return restore(device);
+}
+
+Status MemoryKeeper::restore(DeviceMemory& device) const {
   for (const Piece& piece : pieces_) FOUNDRY_TRY(device.write(piece.part.address, piece.bytes));
   return device.wait();
 }

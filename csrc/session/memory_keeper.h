@@ -8,6 +8,7 @@
 #include "csrc/archive/hash.h"
 #include "csrc/base/result.h"
 #include "csrc/driver/driver.h"
+#include "csrc/session/device_memory.h"
 #include "csrc/session/tensors.h"
 
 namespace foundry::session {
@@ -36,6 +37,7 @@ class MemoryKeeper {
   // Adds what `parts` hold now, the smallest first, as far as kMostKeptBytes goes; returns what was left out.
   Result<std::vector<MemoryPart>> keep(std::vector<MemoryPart> parts);
   Status restore() const;
+  Status restore(DeviceMemory& device) const;
   // Of what the pieces hold now.
   Result<archive::Hash128> fingerprint() const;
   const std::vector<Piece>& pieces() const { return pieces_; }

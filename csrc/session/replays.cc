@@ -61,9 +61,8 @@ Status Saver::restore_state() {
   return kept_inputs_->restore();
 }
 
-Result<std::string> Saver::hash_outputs(uint32_t graph, uint64_t& bytes) {
+Result<std::string> Saver::hash_outputs(DeviceMemory& device, uint32_t graph, uint64_t& bytes) {
   FOUNDRY_ASSIGN(const std::vector<TensorInfo> outputs, outputs_of(graph));
-  FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
   std::string text;
   for (const TensorInfo& tensor : outputs) {
     FOUNDRY_ASSIGN(const std::vector<std::byte> elements, read_elements(device, tensor));
@@ -78,7 +77,8 @@ Result<std::string> Saver::fingerprint(uint32_t graph) {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   uint64_t bytes = 0;
-  FOUNDRY_ASSIGN(const std::string text, hash_outputs(graph, bytes));
+  FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(process_.driver()));
+  FOUNDRY_ASSIGN(const std::string text, hash_outputs(device, graph, bytes));
   if (bytes == 0 && kept_inputs_->pieces().empty()) return std::string();
   FOUNDRY_ASSIGN(const archive::Hash128 inputs, kept_inputs_->fingerprint());
   return text + archive::hex(inputs);

@@ -51,12 +51,12 @@ Saver::Saver(Process& process, int device, CUcontext context)
       context_(context),
       images_(process.driver(), process.abi()),
       snapshotter_(process.driver(), images_),
-      origins_(process),
-      watch_(process.driver()) {}
+      origins_(process) {}
 
 Saver::~Saver() {
   const driver::ScopedContext scope(process_.driver(), context_);
   scanner_.reset();
+  copies_.reset();
 }
 
 Result<std::unique_ptr<Saver>> Saver::create(int device) {

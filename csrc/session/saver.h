@@ -161,11 +161,12 @@ class Saver {
   std::vector<uint32_t> readers_of(size_t change) const;
   Status keep_light_state();
   Result<std::vector<MemoryPart>> kept_parts();
-  Result<std::string> hash_outputs(uint32_t graph, uint64_t& bytes);
+  Result<std::string> hash_outputs(DeviceMemory& device, uint32_t graph, uint64_t& bytes);
   // What is reached from ranges through what memory holds.
   Result<graph::ReachResult> follow(const MemoryState& memory, const std::set<uint32_t>& roots);
-  // Made when it is needed first.
+  // Made when they are needed first.
   Result<MemoryScanner*> scanner();
+  Result<DeviceMemory*> copies();
   Status write_graphs(int directory, const std::string& name, bool compact, SaveReport& report);
   Status write_memory(int directory, const std::string& name, const MemoryState& memory,
                       const std::vector<uint32_t>& reached, SaveReport& report);
@@ -187,6 +188,7 @@ class Saver {
   std::map<uint32_t, std::set<size_t>> readers_;    // graph -> changes that it reads
   std::map<uint32_t, std::string> input_refusals_;  // graph -> why it may depend on them
   std::unique_ptr<MemoryKeeper> light_state_;
+  std::unique_ptr<DeviceMemory> copies_;
   std::unique_ptr<Examination> found_;
   std::unique_ptr<MemoryScanner> scanner_;
   std::vector<MemoryPart> inputs_, lost_inputs_;

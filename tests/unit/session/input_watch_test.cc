@@ -1,5 +1,7 @@
 #include "csrc/session/input_watch.h"
 
+#include <memory>
+
 #include "tests/unit/session/device_fixture.h"
 
 namespace foundry::session::testing {
@@ -14,6 +16,9 @@ class InputWatchTest : public DeviceTest {
     if (HasFatalFailure()) return;
     first = upload(Words{1, 2, 3, 4});
     second = upload(Words(1000, 7));
+    auto made = DeviceMemory::create(driver);
+    ASSERT_TRUE(made.ok());
+    device = std::make_unique<DeviceMemory>(std::move(made.value()));
   }
   void write(uint64_t address, uint32_t value) {
     ASSERT_EQ(driver.cuMemcpyHtoD(address, &value, sizeof value), CUDA_SUCCESS);
@@ -42,78 +47,79 @@ class InputWatchTest : public DeviceTest {
   }
 
   uint64_t first = 0, second = 0;
+  std::unique_ptr<DeviceMemory> device;
 };
 
 TEST_F(InputWatchTest, FindsWhatChangedAndPutsBackEither) {
   const MemoryState state = memory({range(first, 16), range(second, 4000)});
-  InputWatch watch(driver);
-  ASSERT_TRUE(watch.watch(state).ok());
+  InputWatch watch;
+  ASSERT_TRUE(watch.watch(*device, state).ok());
   write(first + 8, 0x01000009);
-  ASSERT_TRUE(watch.compare(state).ok());
+  ASSERT_TRUE(watch.compare(*device, state).ok());
   ASSERT_EQ(watch.changes().size(), 1u);
   const InputWatch::Change& change = watch.changes()[0];
   EXPECT_EQ(state.map.ranges()[change.range].address, first);
   EXPECT_EQ(change.foreign(), 2u) << "bytes";
-  ASSERT_TRUE(watch.put(state, true).ok());
+  ASSERT_TRUE(watch.put(*device, state, true).ok());
   EXPECT_EQ(download<uint32_t>(first, 4), (Words{1, 2, 3, 4}));
-  ASSERT_TRUE(watch.put(state, false).ok());
+  ASSERT_TRUE(watch.put(*device, state, false).ok());
   EXPECT_EQ(download<uint32_t>(first, 4), (Words{1, 2, 0x01000009, 4}));
-  EXPECT_TRUE(watch.compare(state).ok());
+  EXPECT_TRUE(watch.compare(*device, state).ok());
   EXPECT_TRUE(watch.changes().empty()) << "what was compared is known no more";
 }
 
 TEST_F(InputWatchTest, WhatAReplayLeavesBehindItWrote) {
   const MemoryState state = memory({range(first, 16)});
-  InputWatch watch(driver);
-  ASSERT_TRUE(watch.watch(state).ok());
+  InputWatch watch;
+  ASSERT_TRUE(watch.watch(*device, state).ok());
   write(first, 8);
   write(first + 8, 9);
-  ASSERT_TRUE(watch.compare(state).ok());
+  ASSERT_TRUE(watch.compare(*device, state).ok());
   InputWatch::Change& change = watch.changes().at(0);
-  ASSERT_TRUE(watch.put(state, false).ok());
+  ASSERT_TRUE(watch.put(*device, state, false).ok());
   write(first, 8);  // the same again shows nothing
-  ASSERT_TRUE(watch.note(state, false).ok());
+  ASSERT_TRUE(watch.note(*device, state, false).ok());
   EXPECT_FALSE(change.any_written());
-  ASSERT_TRUE(watch.put(state, true).ok());
+  ASSERT_TRUE(watch.put(*device, state, true).ok());
   write(first, 8);  // over what was there before it does
-  ASSERT_TRUE(watch.note(state, true).ok());
+  ASSERT_TRUE(watch.note(*device, state, true).ok());
   EXPECT_TRUE(change.any_written());
   EXPECT_EQ(change.foreign(), 1u) << "the other byte nobody wrote";
 }
 
 TEST_F(InputWatchTest, OnlyTheFirstContentOfARangeCounts) {
   const MemoryState state = memory({range(first, 16)});
-  InputWatch watch(driver);
-  ASSERT_TRUE(watch.watch(state).ok());
+  InputWatch watch;
+  ASSERT_TRUE(watch.watch(*device, state).ok());
   write(first, 5);
-  ASSERT_TRUE(watch.watch(state).ok());
-  ASSERT_TRUE(watch.compare(state).ok());
+  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.compare(*device, state).ok());
   EXPECT_EQ(watch.changes().size(), 1u);
 }
 
 TEST_F(InputWatchTest, ARangeThatWasDividedAnewIsAnotherOne) {
-  InputWatch watch(driver);
-  ASSERT_TRUE(watch.watch(memory({range(first, 16), range(second, 4000)})).ok());
+  InputWatch watch;
+  ASSERT_TRUE(watch.watch(*device, memory({range(first, 16), range(second, 4000)})).ok());
   const MemoryState later = memory({range(first, 8), range(second, 4000)});
   write(first, 5);
   InputWatch same = watch;
-  ASSERT_TRUE(same.compare(later).ok());
+  ASSERT_TRUE(same.compare(*device, later).ok());
   EXPECT_TRUE(same.changes().empty());
-  ASSERT_TRUE(watch.watch(later).ok());
+  ASSERT_TRUE(watch.watch(*device, later).ok());
   write(first, 6);
-  ASSERT_TRUE(watch.compare(later).ok());
+  ASSERT_TRUE(watch.compare(*device, later).ok());
   ASSERT_EQ(watch.changes().size(), 1u);
   EXPECT_EQ(watch.changes()[0].now.size(), 8u);
 }
 
 // Nothing lies at these addresses: they are never read.
 TEST_F(InputWatchTest, LooksAtNothingElse) {
-  InputWatch watch(driver);
-  EXPECT_TRUE(watch.watch(memory({range(0x2000, 16)}, FOUNDRY_ZONE_GRAPHS)).ok());
-  EXPECT_TRUE(watch.watch(memory({range(0x2000, 16)}, FOUNDRY_ZONE_REBUILT)).ok());
-  EXPECT_TRUE(watch.watch(memory({range(0x2000, 16, FOUNDRY_RANGE_QUARANTINED)})).ok());
-  EXPECT_TRUE(watch.watch(memory({range(0x2000, kMostWatchedRange + 1)})).ok());
-  EXPECT_FALSE(watch.watch(memory({range(0x2000, 16)})).ok());
+  InputWatch watch;
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16)}, FOUNDRY_ZONE_GRAPHS)).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16)}, FOUNDRY_ZONE_REBUILT)).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16, FOUNDRY_RANGE_QUARANTINED)})).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, kMostWatchedRange + 1)})).ok());
+  EXPECT_FALSE(watch.watch(*device, memory({range(0x2000, 16)})).ok());
 }
 
 }  // namespace
