@@ -57,13 +57,17 @@ Status InputWatch::watch(DeviceMemory& device, const MemoryState& memory) {
   for (const uint32_t index : list) {
     const foundry_range& range = ranges[index];
     const auto known = known_.find(range.address);
+    if (known != known_.end() && known->second.first.size() == range.bytes) {
+      FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, range.address, range.bytes));
+      if (now != known->second.first) known->second.other = std::move(now);
+      continue;
+    }
     if (known != known_.end()) {
-      if (known->second.size() == range.bytes) continue;
-      bytes_ -= known->second.size();  // a framework has divided its memory anew
+      bytes_ -= known->second.first.size();  // a framework has divided its memory anew
       known_.erase(known);
     }
-    if (range.bytes > kMostWatchedBytes - bytes_) break;
-    FOUNDRY_ASSIGN(known_[range.address], read(device, range.address, range.bytes));
+    if (range.bytes > kMostWatchedBytes - bytes_) continue;
+    FOUNDRY_ASSIGN(known_[range.address].first, read(device, range.address, range.bytes));
     bytes_ += range.bytes;
   }
   return success();
@@ -74,10 +78,12 @@ Status InputWatch::compare(DeviceMemory& device, const MemoryState& memory) {
   const auto& ranges = memory.map.ranges().ranges();
   for (const uint32_t index : candidates(memory)) {
     const auto known = known_.find(ranges[index].address);
-    if (known == known_.end() || known->second.size() != ranges[index].bytes) continue;
+    if (known == known_.end() || known->second.first.size() != ranges[index].bytes) continue;
     FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, ranges[index].address, ranges[index].bytes));
-    if (now == known->second) continue;
-    changes_.push_back({index, std::move(known->second), std::move(now), {}});
+    Seen& seen = known->second;
+    std::vector<std::byte>& earlier = seen.first != now ? seen.first : seen.other;
+    if (earlier.empty() || earlier == now) continue;
+    changes_.push_back({index, std::move(earlier), std::move(now), {}});
   }
   known_.clear();
   bytes_ = 0;

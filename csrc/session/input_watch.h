@@ -32,9 +32,9 @@ class InputWatch {
     bool any_written() const { return !written.empty(); }
   };
 
-  // Adds what materialized ranges with content hold now, those that are not known yet.
+  // Adds what materialized ranges with content hold now: what is not known yet, and what differs from it.
   Status watch(DeviceMemory& device, const MemoryState& memory);
-  // What became of them: ranges that are as they were then, with other content.
+  // What became of them: ranges that are as they were then, and held something else at any time.
   Status compare(DeviceMemory& device, const MemoryState& memory);
   std::vector<Change>& changes() { return changes_; }
 
@@ -44,8 +44,12 @@ class InputWatch {
   Status note(DeviceMemory& device, const MemoryState& memory, bool earlier);
 
  private:
-  std::map<uint64_t, std::vector<std::byte>> known_;  // by address
-  uint64_t bytes_ = 0;                                // of all of them
+  // `other`: the last content that differed. What is rewritten may end as it began.
+  struct Seen {
+    std::vector<std::byte> first, other;
+  };
+  std::map<uint64_t, Seen> known_;  // by address
+  uint64_t bytes_ = 0;              // of all first contents
   std::vector<Change> changes_;
 };
 

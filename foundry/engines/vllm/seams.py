@@ -57,6 +57,7 @@ WORKER: tuple[Seam, ...] = (
     Seam(_WORKER, "Worker.determine_available_memory", "profiles; answered from the archive on LOAD", ()),
     Seam(_WORKER, "Worker.initialize_from_config", "the KV cache", ("kv_cache_config",)),
     Seam(_WORKER, "Worker.compile_or_warm_up_model", "warms up and captures", ()),
+    Seam(_WORKER, "Worker.execute_model", "a step; watched in SAVE's warm-up", ("scheduler_output",)),
     Seam(_WORKER, "kernel_warmup", "not run on LOAD", ("worker",)),
     *_CONFIG,
 )

@@ -128,7 +128,19 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         if adapter is None or start.state == "native":
             return super().compile_or_warm_up_model()
         if start.state == "save":
-            with start.private("warm-up"), adapter.saving(self.model_runner):
+            step = self.execute_model
+
+            def stepped(*args: Any, **kwargs: Any) -> Any:
+                found = step(*args, **kwargs)
+                # Steps of the warm-up rewrite what steps rewrite, and the last one may leave it as it was.
+                start.captured()
+                return found
+
+            with (
+                start.private("warm-up"),
+                adapter.saving(self.model_runner),
+                patch.object(self, "execute_model", stepped),
+            ):
                 times = super().compile_or_warm_up_model()
             adapter.saved(self.model_runner)
             start.end()

@@ -87,7 +87,20 @@ TEST_F(InputWatchTest, WhatAReplayLeavesBehindItWrote) {
   EXPECT_EQ(change.foreign(), 1u) << "the other byte nobody wrote";
 }
 
-TEST_F(InputWatchTest, OnlyTheFirstContentOfARangeCounts) {
+TEST_F(InputWatchTest, WhatEndsAsItBeganHasChanged) {
+  const MemoryState state = memory({range(first, 16), range(second, 4000)});
+  InputWatch watch;
+  ASSERT_TRUE(watch.watch(*device, state).ok());
+  write(first, 5);
+  ASSERT_TRUE(watch.watch(*device, state).ok());
+  write(first, 1);
+  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.compare(*device, state).ok());
+  ASSERT_EQ(watch.changes().size(), 1u);
+  EXPECT_EQ(values_of<uint32_t>(watch.changes()[0].earlier), (Words{5, 2, 3, 4}));
+}
+
+TEST_F(InputWatchTest, TheFirstContentOfARangeCountsWhereItDiffers) {
   const MemoryState state = memory({range(first, 16)});
   InputWatch watch;
   ASSERT_TRUE(watch.watch(*device, state).ok());

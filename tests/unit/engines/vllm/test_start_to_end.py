@@ -412,6 +412,18 @@ def test_graphs_have_the_name_of_all_that_vllm_tells_apart(world: World, v2: boo
     }[v2] in names
 
 
+@pytest.mark.parametrize(("v2", "times"), [(False, 1), (True, 2)], ids=["v1", "v2"])
+def test_steps_of_the_warm_up_are_watched(world: World, v2: bool, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V2 runs steps after its captures; the last may leave a table that steps rewrite as captures left it."""
+    start = importlib.import_module("foundry.engines.common.starting").EngineStart
+    original, watched = start.captured, []
+    monkeypatch.setattr(start, "captured", lambda this: (watched.append(1), original(this)))
+    world.process(hook=True, MODE="save")
+    server = world.start(world.config(v2))
+    assert len(watched) == times
+    assert "execute_model" not in vars(server.worker), "only warm-ups are watched"
+
+
 @RUNNERS
 def test_a_table_that_forwards_create_and_steps_rewrite_costs_its_graphs_alone(world: World, v2: bool) -> None:
     """Nobody registered it: SAVE leaves out the graphs that read it, and LOAD has vLLM capture them."""

@@ -47,6 +47,9 @@ class Worker:
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         self.model_runner.initialize_kv_cache(kv_cache_config)
 
+    def execute_model(self, scheduler_output: Any) -> Any:
+        return self.model_runner._step(scheduler_output)
+
     def compile_or_warm_up_model(self) -> float:
         runner, config = self.model_runner, self.vllm_config
         for size in config.compilation_config.compile_sizes:
@@ -54,11 +57,11 @@ class Worker:
         kernel_warmup(self)
         early = vllm.release >= (0, 30)
         if self.use_v2_model_runner and early:
-            warmup_kernels(runner, runner._step, None)
+            warmup_kernels(runner, self.execute_model, None)
         if not config.model_config.enforce_eager:
             runner.capture_model()
         if self.use_v2_model_runner and not early:
-            warmup_kernels(runner, runner._step, None)
+            warmup_kernels(runner, self.execute_model, None)
         elif not self.use_v2_model_runner:
             _, last = runner._dummy_run(num_tokens=8)
             runner._dummy_sampler_run(hidden_states=last)
