@@ -220,8 +220,11 @@ class Saver:
     def set_blocks(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
         """What the framework's allocator says of its segments: (address, bytes, active)."""
 
-    def watch_inputs(self, blocks: Sequence[tuple[int, int, bool]]) -> None:
-        """After a capture: remembers what memory holds that only warm-ups and other code of the program made."""
+    def watch_inputs(self, blocks: Sequence[tuple[int, int, bool]], again: bool) -> None:
+        """After a capture: remembers what memory holds that only warm-ups and other code of the program made.
+
+        again: also what became of memory that is known, which takes as long as reading all of it.
+        """
 
     def examine(self) -> list[tuple[int, str]]:
         """Audits; nothing can be added afterwards. Graphs (index, name) that are in doubt: some words of their nodes

@@ -244,7 +244,8 @@ class Session:
         """Captures are over, and the program goes on with steps as it will run them, inside the block.
 
         SAVE: memory outside phases that graphs read and these steps rewrite is found as an input that nobody registered,
-        and those graphs are left out (docs/operations.md). Without this call that is found for what captures rewrote.
+        and those graphs are left out (docs/operations.md). Without this call that is found for what captures rewrote. It may
+        be repeated after steps.
         """
         self._entered().captured()
 

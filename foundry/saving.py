@@ -227,13 +227,17 @@ class SaveBackend:
         captures, kind = len(self._recorded), name.partition("/")[0] if "/" in name else ""
         if captures & (captures - 1) == 0 or kind not in self._kinds:
             self._kinds.add(kind)
-            self.captured()
+            self._remember(again=False)
 
     def captured(self) -> None:
-        """Remembers what memory holds that warm-ups created until now: what changes until the end may be an input."""
+        """Captures are over, or a step that followed: see api.Session.captured."""
         if not self._over:
-            with self._report.step("watch"):
-                self._saver.watch_inputs(self._runtime.blocks())
+            self._remember(again=True)
+
+    def _remember(self, again: bool) -> None:
+        """What memory holds that warm-ups created until now: what changes until the end may be an input."""
+        with self._report.step("watch"):
+            self._saver.watch_inputs(self._runtime.blocks(), again)
 
     @contextmanager
     def _one_graph(self, name: str) -> Iterator[None]:

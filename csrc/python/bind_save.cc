@@ -205,11 +205,11 @@ void bind_save(py::module_& module) {
           py::arg("blocks"))
       .def(
           "watch_inputs",
-          [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks) {
+          [](Saver& saver, const std::vector<std::tuple<uint64_t, uint64_t, bool>>& blocks, bool again) {
             const std::vector<session::FrameworkBlock> list = framework_blocks(blocks);
-            unlocked([&] { return saver.watch_inputs(list); });
+            unlocked([&] { return saver.watch_inputs(list, again); });
           },
-          py::arg("blocks"))
+          py::arg("blocks"), py::arg("again"))
       .def("examine",
            [](Saver& saver) {
              std::vector<std::pair<uint32_t, std::string>> doubts;

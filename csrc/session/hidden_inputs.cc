@@ -4,10 +4,15 @@
 #include <utility>
 
 #include "csrc/base/text.h"
-#include "csrc/session/golden.h"
 #include "csrc/session/saver.h"
 
 namespace foundry::session {
+namespace {
+
+// Restored before each round of replays, in some 20 ms on a calm machine.
+constexpr uint64_t kMostRestoredBytes = uint64_t{128} << 20;
+
+}  // namespace
 
 Result<DeviceMemory*> Saver::copies() {
   if (!copies_) {
@@ -17,14 +22,14 @@ Result<DeviceMemory*> Saver::copies() {
   return copies_.get();
 }
 
-Status Saver::watch_inputs(const std::vector<FrameworkBlock>& blocks) {
+Status Saver::watch_inputs(const std::vector<FrameworkBlock>& blocks, bool again) {
   if (found_) return Error{ErrorKind::state, 0, "this SAVE was examined already"};
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   FOUNDRY_ASSIGN(const MemoryState memory, read_memory_state(process_, device_, blocks, {}));
   FOUNDRY_ASSIGN(DeviceMemory * device, copies());
-  return watch_.watch(*device, memory);
+  return watch_.watch(*device, memory, again);
 }
 
 // What the program is given back on LOAD, by name or as an output, it can rewrite there; the words of a generator LOAD
@@ -84,11 +89,10 @@ Result<std::vector<uint32_t>> Saver::changed_inputs() {
 // Restored before every round, so without what takes long: caches, in which replays of the same inputs write the same.
 Status Saver::keep_light_state() {
   std::vector<MemoryPart> parts = mutable_memory(tensors_.tensors());
-  std::erase_if(parts, [](const MemoryPart& part) { return part.bytes > kMostStoredInputBytes; });
   FOUNDRY_ASSIGN(const std::vector<MemoryPart> content, kept_parts());
   parts.insert(parts.end(), content.begin(), content.end());
   auto kept = std::make_unique<MemoryKeeper>(process_.driver());
-  FOUNDRY_ASSIGN([[maybe_unused]] const auto too_much, kept->keep(std::move(parts)));
+  FOUNDRY_ASSIGN([[maybe_unused]] const auto too_much, kept->keep(std::move(parts), kMostRestoredBytes));
   light_state_ = std::move(kept);
   return success();
 }

@@ -50,7 +50,7 @@ uint64_t InputWatch::Change::foreign() const {
   return count;
 }
 
-Status InputWatch::watch(DeviceMemory& device, const MemoryState& memory) {
+Status InputWatch::watch(DeviceMemory& device, const MemoryState& memory, bool again) {
   const auto& ranges = memory.map.ranges().ranges();
   std::vector<uint32_t> list = candidates(memory);
   std::stable_sort(list.begin(), list.end(), [&](uint32_t a, uint32_t b) { return ranges[a].bytes < ranges[b].bytes; });
@@ -58,6 +58,7 @@ Status InputWatch::watch(DeviceMemory& device, const MemoryState& memory) {
     const foundry_range& range = ranges[index];
     const auto known = known_.find(range.address);
     if (known != known_.end() && known->second.first.size() == range.bytes) {
+      if (!again) continue;
       FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, range.address, range.bytes));
       if (now != known->second.first) known->second.other = std::move(now);
       continue;

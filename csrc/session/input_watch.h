@@ -32,8 +32,9 @@ class InputWatch {
     bool any_written() const { return !written.empty(); }
   };
 
-  // Adds what materialized ranges with content hold now: what is not known yet, and what differs from it.
-  Status watch(DeviceMemory& device, const MemoryState& memory);
+  // Adds what materialized ranges with content hold now, those that are not known yet; `again`: and what differs in
+  // those that are.
+  Status watch(DeviceMemory& device, const MemoryState& memory, bool again);
   // What became of them: ranges that are as they were then, and held something else at any time.
   Status compare(DeviceMemory& device, const MemoryState& memory);
   std::vector<Change>& changes() { return changes_; }

@@ -26,13 +26,13 @@ std::vector<MemoryPart> mutable_memory(std::span<const TensorInfo> tensors) {
   return merged;
 }
 
-Result<std::vector<MemoryPart>> MemoryKeeper::keep(std::vector<MemoryPart> parts) {
+Result<std::vector<MemoryPart>> MemoryKeeper::keep(std::vector<MemoryPart> parts, uint64_t most) {
   std::stable_sort(parts.begin(), parts.end(),
                    [](const MemoryPart& a, const MemoryPart& b) { return a.bytes < b.bytes; });
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
   std::vector<MemoryPart> too_much;
   for (const MemoryPart& part : parts) {
-    if (part.bytes > kMostKeptBytes - bytes_) {
+    if (part.bytes > most - std::min(most, bytes_)) {
       too_much.push_back(part);
       continue;
     }

@@ -34,8 +34,8 @@ class MemoryKeeper {
 
   explicit MemoryKeeper(const driver::Driver& driver) : driver_(&driver) {}
 
-  // Adds what `parts` hold now, the smallest first, as far as kMostKeptBytes goes; returns what was left out.
-  Result<std::vector<MemoryPart>> keep(std::vector<MemoryPart> parts);
+  // Adds what `parts` hold now, the smallest first, as far as `most` bytes in all go; returns what was left out.
+  Result<std::vector<MemoryPart>> keep(std::vector<MemoryPart> parts, uint64_t most = kMostKeptBytes);
   Status restore() const;
   Status restore(DeviceMemory& device) const;
   // Of what the pieces hold now.

@@ -83,7 +83,8 @@ class Saver {
 
   // Right after a capture, any number of times: remembers what memory holds that only warm-ups and other code of the
   // program made. `blocks`: as for set_blocks, now.
-  Status watch_inputs(const std::vector<FrameworkBlock>& blocks);
+  // `again`: also what became of memory that is known, which takes as long as reading all of it.
+  Status watch_inputs(const std::vector<FrameworkBlock>& blocks, bool again);
 
   // Audits; nothing can be added afterwards. The caller may settle the doubts by replays; what is not settled is left
   // out.

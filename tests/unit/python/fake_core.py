@@ -195,7 +195,7 @@ class Saver:
     def set_blocks(self, blocks: Any) -> None:
         self.blocks = list(blocks)
 
-    def watch_inputs(self, blocks: Any) -> None:
+    def watch_inputs(self, blocks: Any, again: bool) -> None:
         for address, length, active in blocks:
             slot = in_zone(address)
             if active and slot is not None and process.zones[slot].kind in ("private", "ambient"):

@@ -53,7 +53,7 @@ class InputWatchTest : public DeviceTest {
 TEST_F(InputWatchTest, FindsWhatChangedAndPutsBackEither) {
   const MemoryState state = memory({range(first, 16), range(second, 4000)});
   InputWatch watch;
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, false).ok());
   write(first + 8, 0x01000009);
   ASSERT_TRUE(watch.compare(*device, state).ok());
   ASSERT_EQ(watch.changes().size(), 1u);
@@ -71,7 +71,7 @@ TEST_F(InputWatchTest, FindsWhatChangedAndPutsBackEither) {
 TEST_F(InputWatchTest, WhatAReplayLeavesBehindItWrote) {
   const MemoryState state = memory({range(first, 16)});
   InputWatch watch;
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, false).ok());
   write(first, 8);
   write(first + 8, 9);
   ASSERT_TRUE(watch.compare(*device, state).ok());
@@ -90,11 +90,11 @@ TEST_F(InputWatchTest, WhatAReplayLeavesBehindItWrote) {
 TEST_F(InputWatchTest, WhatEndsAsItBeganHasChanged) {
   const MemoryState state = memory({range(first, 16), range(second, 4000)});
   InputWatch watch;
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, false).ok());
   write(first, 5);
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, true).ok());
   write(first, 1);
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, false).ok());
   ASSERT_TRUE(watch.compare(*device, state).ok());
   ASSERT_EQ(watch.changes().size(), 1u);
   EXPECT_EQ(values_of<uint32_t>(watch.changes()[0].earlier), (Words{5, 2, 3, 4}));
@@ -103,22 +103,22 @@ TEST_F(InputWatchTest, WhatEndsAsItBeganHasChanged) {
 TEST_F(InputWatchTest, TheFirstContentOfARangeCountsWhereItDiffers) {
   const MemoryState state = memory({range(first, 16)});
   InputWatch watch;
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, false).ok());
   write(first, 5);
-  ASSERT_TRUE(watch.watch(*device, state).ok());
+  ASSERT_TRUE(watch.watch(*device, state, false).ok());
   ASSERT_TRUE(watch.compare(*device, state).ok());
   EXPECT_EQ(watch.changes().size(), 1u);
 }
 
 TEST_F(InputWatchTest, ARangeThatWasDividedAnewIsAnotherOne) {
   InputWatch watch;
-  ASSERT_TRUE(watch.watch(*device, memory({range(first, 16), range(second, 4000)})).ok());
+  ASSERT_TRUE(watch.watch(*device, memory({range(first, 16), range(second, 4000)}), false).ok());
   const MemoryState later = memory({range(first, 8), range(second, 4000)});
   write(first, 5);
   InputWatch same = watch;
   ASSERT_TRUE(same.compare(*device, later).ok());
   EXPECT_TRUE(same.changes().empty());
-  ASSERT_TRUE(watch.watch(*device, later).ok());
+  ASSERT_TRUE(watch.watch(*device, later, false).ok());
   write(first, 6);
   ASSERT_TRUE(watch.compare(*device, later).ok());
   ASSERT_EQ(watch.changes().size(), 1u);
@@ -128,11 +128,11 @@ TEST_F(InputWatchTest, ARangeThatWasDividedAnewIsAnotherOne) {
 // Nothing lies at these addresses: they are never read.
 TEST_F(InputWatchTest, LooksAtNothingElse) {
   InputWatch watch;
-  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16)}, FOUNDRY_ZONE_GRAPHS)).ok());
-  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16)}, FOUNDRY_ZONE_REBUILT)).ok());
-  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16, FOUNDRY_RANGE_QUARANTINED)})).ok());
-  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, kMostWatchedRange + 1)})).ok());
-  EXPECT_FALSE(watch.watch(*device, memory({range(0x2000, 16)})).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16)}, FOUNDRY_ZONE_GRAPHS), false).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16)}, FOUNDRY_ZONE_REBUILT), false).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, 16, FOUNDRY_RANGE_QUARANTINED)}), false).ok());
+  EXPECT_TRUE(watch.watch(*device, memory({range(0x2000, kMostWatchedRange + 1)}), false).ok());
+  EXPECT_FALSE(watch.watch(*device, memory({range(0x2000, 16)}), false).ok());
 }
 
 }  // namespace
