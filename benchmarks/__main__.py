@@ -29,7 +29,6 @@ from benchmarks import forks, memory, sizes, tables, trials
 TUNINGS: Mapping[str, Mapping[str, int]] = {
     "restore": {},
     "restore, heaps as they are": {"grow_heaps": 0},
-    "restore, 6 loaders": {"image_threads": 6},
 }
 LOOPS: Mapping[str, Mapping[str, int]] = {
     "loop": {"image_threads": 8},
