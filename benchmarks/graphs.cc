@@ -317,7 +317,8 @@ Result<std::string> restore(const std::string& path, const Options& options) {
   FOUNDRY_CU(cu, cuCtxGetCurrent, &with.context);
   FOUNDRY_CU(cu, cuCtxGetDevice, &with.device);
   with.order = data.order;
-  with.tuning = {options.image_threads, options.graph_threads, options.grow_heaps != 0};
+  // Synthetic graphs are equal, and each shall be built.
+  with.tuning = {options.image_threads, options.graph_threads, options.grow_heaps != 0, options.graphs == 0};
   size_t free_before = 0, free_after = 0, total = 0;
   FOUNDRY_CU(cu, cuMemGetInfo, &free_before, &total);
   const int64_t resident = resident_bytes();

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "csrc/base/text.h"
+#include "csrc/graph/equal_graphs.h"
 #include "csrc/graph/graph_builder.h"
 #include "csrc/graph/kernels.h"
 #include "csrc/graph/libraries.h"
@@ -39,13 +40,20 @@ Status check(const GraphView& view, const RestoreOptions& options) {
   return success();
 }
 
+// Of `graphs` those that have an exec of their own.
+std::vector<uint32_t> firsts(std::vector<uint32_t> graphs, const std::vector<uint32_t>& first) {
+  std::erase_if(graphs, [&](uint32_t graph) { return first[graph] != graph; });
+  return graphs;
+}
+
 }  // namespace
 
 struct Restorer::State {
   State(const driver::Driver& used_driver, const GraphView& used_view, ImageProvider provider, RestoreOptions given)
       : driver(used_driver),
         view(used_view),
-        options(std::move(given)),
+        first(given.tuning.share_execs ? first_equals(view, given.order) : std::vector<uint32_t>()),
+        options(without_equals(std::move(given), first)),
         libraries(driver, view, std::move(provider), images_of(view, options.order)),
         kernels(driver, view, libraries, options.device) {
     for (const archive::HostRangeRecord& range : view.host_ranges) {
@@ -54,6 +62,16 @@ struct Restorer::State {
                                             std::string(view.text(range.name)).c_str())});
     }
   }
+
+  static RestoreOptions without_equals(RestoreOptions options, const std::vector<uint32_t>& first) {
+    if (first.empty()) return options;
+    options.order = firsts(std::move(options.order), first);
+    options.held = firsts(std::move(options.held), first);
+    return options;
+  }
+
+  // The graph whose exec this one uses.
+  uint32_t stands_for(uint32_t graph) const { return graph < first.size() ? first[graph] : graph; }
 
   ~State() {
     const driver::ScopedContext current(driver, options.context);
@@ -83,6 +101,7 @@ struct Restorer::State {
 
   const driver::Driver& driver;
   const GraphView view;
+  const std::vector<uint32_t> first;  // by graph; empty: each has an exec of its own
   const RestoreOptions options;
   Libraries libraries;
   Kernels kernels;
@@ -119,22 +138,23 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
   return std::unique_ptr<Restorer>(new Restorer(std::move(state)));
 }
 
-Result<CUgraphExec> Restorer::wait(uint32_t graph) { return state_->pipeline->wait(graph); }
+Result<CUgraphExec> Restorer::wait(uint32_t graph) { return state_->pipeline->wait(state_->stands_for(graph)); }
 void Restorer::place_host(uint32_t range, Result<int64_t> shift) { state_->host_shifts.at(range) = std::move(shift); }
 void Restorer::release() { state_->pipeline->release(); }
-void Restorer::prefer(uint32_t graph) { state_->pipeline->prefer(graph); }
-CUgraphExec Restorer::ready(uint32_t graph) const { return state_->pipeline->ready(graph); }
+void Restorer::prefer(uint32_t graph) { state_->pipeline->prefer(state_->stands_for(graph)); }
+CUgraphExec Restorer::ready(uint32_t graph) const { return state_->pipeline->ready(state_->stands_for(graph)); }
 Status Restorer::wait_all() { return state_->pipeline->wait_all(); }
 void Restorer::cancel() { state_->pipeline->cancel(); }
 RestoreStats Restorer::stats() const { return state_->pipeline->stats(); }
 
-Status Restorer::launch(uint32_t graph, CUstream stream) {
+Status Restorer::launch(uint32_t asked, CUstream stream) {
+  const uint32_t graph = state_->stands_for(asked);
   FOUNDRY_ASSIGN(const CUgraphExec exec, state_->pipeline->acquire(graph));
   const CUresult code = state_->driver.cuGraphLaunch(exec, stream);
   state_->pipeline->give_back(graph);
   if (code == CUDA_SUCCESS) return success();
   return state_->driver.error(code, "cuGraphLaunch")
-      .within("graph " + std::string(state_->view.text(state_->view.graphs[graph].name)));
+      .within("graph " + std::string(state_->view.text(state_->view.graphs[asked].name)));
 }
 
 Result<CUevent> Restorer::event(std::string_view name) const {

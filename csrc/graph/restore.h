@@ -36,6 +36,8 @@ struct RestoreTuning {
   uint32_t graph_threads = 0;
   // These threads make room in their heaps before they begin (HeapWarmup), as much as heap_room() says.
   bool grow_heaps = true;
+  // Graphs that are equal in every respect (first_equals) have one exec.
+  bool share_execs = true;
 };
 
 struct RestoreOptions {
@@ -104,7 +106,8 @@ class Restorer {
   void place_host(uint32_t range, Result<int64_t> shift);
   // Builds the graphs that were held back, too; later calls do nothing.
   void release();
-  // Blocks until the graph is ready and moves it to the front of the work. The error names graph, node and kernel;
+  // Blocks until the graph is ready and moves it to the front of the work. Graphs that are equal have one exec, and the
+  // name of the first of them in errors. The error names graph, node and kernel;
   // other graphs are not affected by it. A graph that is held back is waited for until it is released. With a budget
   // the exec may be null, or gone at any time: launch() only.
   Result<CUgraphExec> wait(uint32_t graph);

@@ -245,7 +245,7 @@ void bind_load(py::module_& module) {
           "start",
           [](Loader& loader, std::vector<uint32_t> order, uint32_t image_threads, uint32_t graph_threads,
              bool grow_heaps, uint64_t exec_budget) {
-            const graph::RestoreTuning tuning{image_threads, graph_threads, grow_heaps};
+            const graph::RestoreTuning tuning{image_threads, graph_threads, grow_heaps, true};
             unlocked([&] { return loader.start(std::move(order), tuning, exec_budget); });
           },
           py::arg("order"), py::kw_only(), py::arg("image_threads") = kTuning.image_threads,
