@@ -1,6 +1,7 @@
 #include "csrc/graph/restore.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <system_error>
 
@@ -53,9 +54,13 @@ struct Restorer::State {
       : driver(used_driver),
         view(used_view),
         first(given.tuning.share_execs ? first_equals(view, given.order) : std::vector<uint32_t>()),
+        shared(first.size(), false),
         options(without_equals(std::move(given), first)),
         libraries(driver, view, std::move(provider), images_of(view, options.order)),
         kernels(driver, view, libraries, options.device) {
+    for (uint32_t graph = 0; graph < first.size(); ++graph) {
+      if (first[graph] != graph) shared[first[graph]] = true;
+    }
     for (const archive::HostRangeRecord& range : view.host_ranges) {
       host_shifts.emplace_back(Error{ErrorKind::mismatch, 0,
                                      format("host memory '%s' was not registered; register_host() it as on SAVE",
@@ -69,6 +74,8 @@ struct Restorer::State {
     options.held = firsts(std::move(options.held), first);
     return options;
   }
+
+  bool is_shared(uint32_t graph) const { return graph < shared.size() && shared[graph]; }
 
   // The graph whose exec this one uses.
   uint32_t stands_for(uint32_t graph) const { return graph < first.size() ? first[graph] : graph; }
@@ -102,6 +109,9 @@ struct Restorer::State {
   const driver::Driver& driver;
   const GraphView view;
   const std::vector<uint32_t> first;  // by graph; empty: each has an exec of its own
+  std::vector<bool> shared;           // by graph: others use its exec, too
+  // A program may launch different graphs from different threads at once; calls for one exec must not overlap.
+  std::mutex shared_launch;
   const RestoreOptions options;
   Libraries libraries;
   Kernels kernels;
@@ -150,7 +160,10 @@ RestoreStats Restorer::stats() const { return state_->pipeline->stats(); }
 Status Restorer::launch(uint32_t asked, CUstream stream) {
   const uint32_t graph = state_->stands_for(asked);
   FOUNDRY_ASSIGN(const CUgraphExec exec, state_->pipeline->acquire(graph));
+  std::unique_lock shared(state_->shared_launch, std::defer_lock);
+  if (state_->is_shared(graph)) shared.lock();
   const CUresult code = state_->driver.cuGraphLaunch(exec, stream);
+  if (shared.owns_lock()) shared.unlock();
   state_->pipeline->give_back(graph);
   if (code == CUDA_SUCCESS) return success();
   return state_->driver.error(code, "cuGraphLaunch")

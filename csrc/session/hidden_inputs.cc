@@ -9,7 +9,7 @@
 namespace foundry::session {
 namespace {
 
-// Restored before each round of replays, in some 20 ms on a calm machine.
+// Of mutable tensors, restored before each round of replays, in some 20 ms on a calm machine.
 constexpr uint64_t kMostRestoredBytes = uint64_t{128} << 20;
 
 }  // namespace
@@ -86,13 +86,20 @@ Result<std::vector<uint32_t>> Saver::changed_inputs() {
   return graphs;
 }
 
-// Restored before every round, so without what takes long: caches, in which replays of the same inputs write the same.
+// Restored before every round: what the archive will hold, and mutable tensors but for what takes long: caches, in
+// which replays of the same inputs write the same.
 Status Saver::keep_light_state() {
-  std::vector<MemoryPart> parts = mutable_memory(tensors_.tensors());
-  FOUNDRY_ASSIGN(const std::vector<MemoryPart> content, kept_parts());
-  parts.insert(parts.end(), content.begin(), content.end());
+  FOUNDRY_ASSIGN(std::vector<MemoryPart> content, kept_parts());
   auto kept = std::make_unique<MemoryKeeper>(process_.driver());
-  FOUNDRY_ASSIGN([[maybe_unused]] const auto too_much, kept->keep(std::move(parts), kMostRestoredBytes));
+  FOUNDRY_ASSIGN(const auto too_much, kept->keep(std::move(content)));
+  if (!too_much.empty()) {
+    return Error{ErrorKind::out_of_memory, 0,
+                 format("graphs reach more than %s of memory outside phases, too much to be put back",
+                        bytes_text(kMostKeptBytes).c_str())};
+  }
+  uint64_t bytes = kMostRestoredBytes;
+  for (const MemoryKeeper::Piece& piece : kept->pieces()) bytes += piece.bytes.size();
+  FOUNDRY_ASSIGN([[maybe_unused]] const auto large, kept->keep(mutable_memory(tensors_.tensors()), bytes));
   light_state_ = std::move(kept);
   return success();
 }

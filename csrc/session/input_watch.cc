@@ -50,25 +50,39 @@ uint64_t InputWatch::Change::foreign() const {
   return count;
 }
 
+// What was freed, or divided anew: its content means nothing for what lies there next.
+void InputWatch::forget_others(const MemoryState& memory, const std::vector<uint32_t>& candidates) {
+  std::map<uint64_t, Seen> kept;
+  bytes_ = 0;
+  for (const uint32_t index : candidates) {
+    const auto known = known_.find(memory.map.ranges()[index].address);
+    if (known == known_.end() || !is(known->second, memory.map.ranges()[index])) continue;
+    bytes_ += known->second.first.size() + known->second.other.size();
+    kept.insert(known_.extract(known));
+  }
+  known_ = std::move(kept);
+}
+
 Status InputWatch::watch(DeviceMemory& device, const MemoryState& memory, bool again) {
   const auto& ranges = memory.map.ranges().ranges();
   std::vector<uint32_t> list = candidates(memory);
   std::stable_sort(list.begin(), list.end(), [&](uint32_t a, uint32_t b) { return ranges[a].bytes < ranges[b].bytes; });
+  forget_others(memory, list);
   for (const uint32_t index : list) {
     const foundry_range& range = ranges[index];
-    const auto known = known_.find(range.address);
-    if (known != known_.end() && known->second.first.size() == range.bytes) {
+    const uint64_t room = kMostWatchedBytes - std::min(kMostWatchedBytes, bytes_);
+    if (const auto known = known_.find(range.address); known != known_.end()) {
       if (!again) continue;
+      Seen& seen = known->second;
       FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, range.address, range.bytes));
-      if (now != known->second.first) known->second.other = std::move(now);
+      if (now == seen.first || (seen.other.empty() && range.bytes > room)) continue;
+      if (seen.other.empty()) bytes_ += range.bytes;
+      seen.other = std::move(now);
       continue;
     }
-    if (known != known_.end()) {
-      bytes_ -= known->second.first.size();  // a framework has divided its memory anew
-      known_.erase(known);
-    }
-    if (range.bytes > kMostWatchedBytes - bytes_) continue;
-    FOUNDRY_ASSIGN(known_[range.address].first, read(device, range.address, range.bytes));
+    if (range.bytes > room) continue;
+    FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, range.address, range.bytes));
+    known_[range.address] = {range.ordinal, std::move(now), {}};
     bytes_ += range.bytes;
   }
   return success();
@@ -79,7 +93,7 @@ Status InputWatch::compare(DeviceMemory& device, const MemoryState& memory) {
   const auto& ranges = memory.map.ranges().ranges();
   for (const uint32_t index : candidates(memory)) {
     const auto known = known_.find(ranges[index].address);
-    if (known == known_.end() || known->second.first.size() != ranges[index].bytes) continue;
+    if (known == known_.end() || !is(known->second, ranges[index])) continue;
     FOUNDRY_ASSIGN(std::vector<std::byte> now, read(device, ranges[index].address, ranges[index].bytes));
     Seen& seen = known->second;
     std::vector<std::byte>& earlier = seen.first != now ? seen.first : seen.other;

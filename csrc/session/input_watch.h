@@ -47,10 +47,17 @@ class InputWatch {
  private:
   // `other`: the last content that differed. What is rewritten may end as it began.
   struct Seen {
+    uint64_t allocation = 0;  // its ordinal
     std::vector<std::byte> first, other;
   };
+  // Whether it is still what was seen at its address.
+  static bool is(const Seen& seen, const foundry_range& range) {
+    return seen.allocation == range.ordinal && seen.first.size() == range.bytes;
+  }
+  void forget_others(const MemoryState& memory, const std::vector<uint32_t>& candidates);
+
   std::map<uint64_t, Seen> known_;  // by address
-  uint64_t bytes_ = 0;              // of all first contents
+  uint64_t bytes_ = 0;              // of all contents
   std::vector<Change> changes_;
 };
 

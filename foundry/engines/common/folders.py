@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,10 +43,11 @@ def read(folder: Path, wanted: Callable[[str], bool]) -> Folder:
     except OSError:  # somebody cleans the cache
         return Folder(folder.name, ())
     for entry in entries:
-        if not plain(entry.name) or not wanted(entry.name) or not entry.is_file(follow_symlinks=False):
+        if not plain(entry.name) or not wanted(entry.name):
             continue
-        if entry.stat(follow_symlinks=False).st_size <= MAX_FILE_BYTES:
-            found.append(pack(entry.name, Path(entry).read_bytes()))
+        with suppress(OSError):
+            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= MAX_FILE_BYTES:
+                found.append(pack(entry.name, Path(entry).read_bytes()))
     return Folder(folder.name, tuple(found))
 
 

@@ -95,7 +95,8 @@ def fitting(folders: Iterable[Folder], room: int) -> tuple[list[Folder], list[st
     taken: list[Folder] = []
     left_out: list[str] = []
     for folder in folders:
-        length = sum(len(file.packed) for file in folder.files)
+        # With room for keys and punctuation around each name.
+        length = len(folder.name) + 64 + sum(len(file.packed) + len(file.name) + 64 for file in folder.files)
         fits = length <= room and len(taken) < MAX_FOLDERS and len(folder.files) <= MAX_FILES
         if fits and all(file.nbytes <= MAX_FILE_BYTES for file in folder.files):
             taken.append(folder)

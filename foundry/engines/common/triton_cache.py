@@ -53,10 +53,11 @@ class Used:
         """Kernels, and host modules that are loaded; None without Triton."""
         if self._knobs is None:
             return None
+        used = list(self._folders)  # other threads may compile meanwhile
         # Mappings have no symbolic links in their paths.
-        roots = {root.resolve() for root in (*{folder.parent for folder in self._folders}, Path(self._knobs.cache.dir))}
+        roots = {root.resolve() for root in (*{folder.parent for folder in used}, Path(self._knobs.cache.dir))}
         modules = [path.parent for path in folders.loaded_modules() if path.parent.parent in roots]
-        found = [folder for folder in dict.fromkeys([*self._folders, *modules]) if _KEY.match(folder.name)]
+        found = [folder for folder in dict.fromkeys([*used, *modules]) if _KEY.match(folder.name)]
         by_name = {folder.name: folder for folder in found}
         packed = (folders.read(by_name[name], _belongs) for name in sorted(by_name))
         return StoredCache(_version(), tuple(folder for folder in packed if _kernel(folder) or _is_module(folder)))

@@ -1,18 +1,21 @@
 """Modules that tvm-ffi compiles with nvcc, kernels and host code in one shared object: from SAVE's cache to LOAD's.
 
 tvm-ffi names a folder by a hash of sources and flags, writes build.ninja into it and has ninja decide, which builds
-whatever it has not built itself. So a module is put, and ninja left out, at the moment when tvm-ffi would call it, if
-build.ninja is what it was on SAVE, but for where the cache lies: the same compiler and flags for the same sources. Written
-for tvm-ffi 0.1.
+whatever it has not built itself. So a module is put, and ninja left out, at the moment when tvm-ffi would call it, if ninja
+has never built there, and build.ninja and the sources that it names are what they were on SAVE, but for where the cache
+lies. Headers that sources include are not compared. Written for tvm-ffi 0.1.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ NAME, TITLE = "tvm_ffi", "tvm-ffi"
 
 _PACKAGE = "apache-tvm-ffi"
 _RECIPE = "build.ninja"
+_BUILT = ".ninja_log"  # ninja knows what it has built here, and whether it is out of date
+_STEPS = re.compile(rb"^build ([^:|\n]+)[^:\n]*: \S+ ([^|\n]+)", re.MULTILINE)
 _HERE = b"$here"  # what a stored recipe has in place of its folder's path; "$h" is none of ninja's escapes
 
 
@@ -41,7 +46,9 @@ class Used:
         cache = _cache().resolve()  # mappings have no symbolic links in their paths
         found = []
         for module in folders.loaded_modules():
-            if module.parent.parent == cache and plain(module.name) and (module.parent / _RECIPE).is_file():
+            if module.parent.parent != cache or not plain(module.name):
+                continue
+            with suppress(OSError):  # somebody cleans the cache
                 files = pack(_RECIPE, _recipe(module.parent)), pack(module.name, module.read_bytes())
                 found.append(Folder(module.parent.name, files))
         return StoredCache(version, tuple(folder for folder in found if plain(folder.name)))
@@ -82,7 +89,7 @@ def _given(place: Path, folder: Folder, provided: folders.Provided) -> bool:
         contents = folder.contents()
         recipe = contents.pop(_RECIPE)
         ((name, module),) = contents.items()
-        if recipe != _recipe(place):
+        if recipe != _recipe(place) or (place / _BUILT).exists():
             return False
         if (place / name).exists():
             known = (place / name).read_bytes() == module
@@ -97,8 +104,14 @@ def _given(place: Path, folder: Folder, provided: folders.Provided) -> bool:
 
 
 def _recipe(place: Path) -> bytes:
-    """build.ninja names its sources by absolute paths."""
-    return (place / _RECIPE).read_bytes().replace(bytes(place.resolve()), _HERE)
+    """build.ninja, which names its sources by absolute paths, and a hash of what they hold. Raises OSError."""
+    text = (place / _RECIPE).read_bytes()
+    steps = _STEPS.findall(text)
+    made = {name for outputs, _ in steps for name in outputs.split()}
+    content = hashlib.sha256()
+    for source in dict.fromkeys(name for _, inputs in steps for name in inputs.split() if name not in made):
+        content.update((place / os.fsdecode(source)).read_bytes())
+    return text.replace(bytes(place.resolve()), _HERE) + b"\n# sources " + content.hexdigest().encode() + b"\n"
 
 
 def _cache() -> Path:
@@ -107,10 +120,10 @@ def _cache() -> Path:
 
 
 def _version() -> str:
-    """Of the package, if it is imported or can be."""
+    """Of the package, if it is imported or can be, and of the C library that its modules were linked with."""
     if importlib.util.find_spec("tvm_ffi") is None:
         return ""
     try:
-        return importlib.metadata.version(_PACKAGE)
+        return f"{importlib.metadata.version(_PACKAGE)} ({os.confstr('CS_GNU_LIBC_VERSION')})"
     except importlib.metadata.PackageNotFoundError:
         return ""

@@ -88,11 +88,13 @@ class FakeTvm:
         module = folder / f"{folder.name.rpartition('_')[0]}.so"
         module.write_bytes(b"built: " + (folder / "build.ninja").read_bytes().splitlines()[0])
 
-    def load(self, name: str, recipe: str = "nvcc -O2") -> Path:
+    def load(self, name: str, recipe: str = "nvcc -O2", source: str = "int main;") -> Path:
         """As tvm_ffi.cpp.load_inline: the module."""
         folder = self.cache / f"{name}_0123abcd"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "build.ninja").write_text(f"command = {recipe}\nbuild {name}.so: {folder / 'main.cpp'}\n")
+        (folder / "main.cpp").write_text(source)
+        steps = f"build main.o: compile {folder / 'main.cpp'}\nbuild {name}.so: link main.o\n"
+        (folder / "build.ninja").write_text(f"command = {recipe}\n{steps}")
         self.extension.build_ninja(str(folder))
         return folder / f"{name}.so"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import subprocess
@@ -15,7 +16,11 @@ from foundry import _core
 from foundry.engines.common import tvm_modules
 from foundry.engines.common.kernel_file import Folder, StoredCache, pack
 
-RECIPE = b"command = nvcc -O2\nbuild clamp.so: $here/main.cpp\n"
+SOURCES = hashlib.sha256(b"int main;").hexdigest().encode()
+RECIPE = (
+    b"command = nvcc -O2\nbuild main.o: compile $here/main.cpp\nbuild clamp.so: link main.o\n\n# sources %s\n" % SOURCES
+)
+VERSION = f"0.1.15 ({os.confstr('CS_GNU_LIBC_VERSION')})"
 
 
 @pytest.fixture
@@ -53,7 +58,11 @@ def test_a_module_is_put_when_it_is_asked_for_and_ninja_left_out(stored: StoredC
     assert provided.put == 1
     load.load("clamp")
     assert load.built == ["another_0123abcd"] and provided.there == 1
-    assert sorted(path.name for path in (load.cache / "clamp_0123abcd").iterdir()) == ["build.ninja", "clamp.so"]
+    assert sorted(path.name for path in (load.cache / "clamp_0123abcd").iterdir()) == [
+        "build.ninja",
+        "clamp.so",
+        "main.cpp",
+    ]
 
 
 def test_another_recipe_or_another_module_is_left_to_ninja(stored: StoredCache, load: FakeTvm) -> None:
@@ -65,6 +74,29 @@ def test_another_recipe_or_another_module_is_left_to_ninja(stored: StoredCache, 
     assert (provided.put, provided.there, provided.refused) == (0, 0, [])
 
 
+def test_a_source_that_was_edited_is_left_to_ninja(stored: StoredCache, load: FakeTvm) -> None:
+    """Its path, which is all that the recipe has of it, is the same."""
+    tvm_modules.provide(stored)
+    load.load("clamp", source="int main2;")
+    assert load.built == ["clamp_0123abcd"]
+
+
+def test_what_ninja_has_built_is_ninjas_to_judge(stored: StoredCache, load: FakeTvm) -> None:
+    """It knows the headers, too."""
+    tvm_modules.provide(stored)
+    (load.load("clamp").parent / ".ninja_log").touch()
+    load.load("clamp")
+    assert load.built == ["clamp_0123abcd"]
+
+
+def test_a_module_for_another_c_library_is_refused(
+    stored: StoredCache, load: FakeTvm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "confstr", lambda name: "glibc 2.28")
+    with pytest.raises(_core.FoundryError, match=r"here it is 0\.1\.15 \(glibc 2\.28\)"):
+        tvm_modules.provide(stored)
+
+
 @pytest.mark.parametrize(
     "folder",
     [
@@ -74,7 +106,7 @@ def test_another_recipe_or_another_module_is_left_to_ninja(stored: StoredCache, 
     ],
 )
 def test_a_folder_without_one_module_is_compiled(folder: Folder, load: FakeTvm) -> None:
-    provided = tvm_modules.provide(StoredCache("0.1.15", (folder,)))
+    provided = tvm_modules.provide(StoredCache(VERSION, (folder,)))
     load.load("clamp")
     assert load.built == ["clamp_0123abcd"]
     assert len(provided.refused) == 1 and "compiled anew" in provided.refused[0]
@@ -83,11 +115,11 @@ def test_a_folder_without_one_module_is_compiled(folder: Folder, load: FakeTvm) 
 def test_another_tvm_is_refused(stored: StoredCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "load").mkdir()
     tvm = FakeTvm(monkeypatch, tmp_path / "load", version="0.2.0")
-    with pytest.raises(_core.FoundryError, match=r"tvm-ffi 0\.1\.15, here it is 0\.2\.0"):
+    with pytest.raises(_core.FoundryError, match=r"tvm-ffi 0\.1\.15 \(glibc .*\), here it is 0\.2\.0"):
         tvm_modules.provide(stored)
     del tvm.extension.build_ninja
     with pytest.raises(_core.FoundryError, match="not one that Foundry knows"):
-        tvm_modules.provide(StoredCache("0.2.0", stored.folders))
+        tvm_modules.provide(StoredCache(VERSION.replace("0.1.15", "0.2.0"), stored.folders))
 
 
 def test_without_tvm_there_is_nothing(stored: StoredCache, monkeypatch: pytest.MonkeyPatch) -> None:
