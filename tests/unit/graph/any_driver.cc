@@ -405,7 +405,9 @@ TEST_F(AnyDriverTest, AddingAGraphIsFast) {
   ASSERT_CU(cu.cuGraphDestroy(graph));
   std::vector<uint32_t> order;
   for (uint32_t i = 0; i < kGraphs; ++i) order.push_back(i);
-  auto started = Restorer::start(cu, snapshot->tables().view(), provider(), options(order));
+  RestoreOptions apart = options(order);
+  apart.tuning.share_execs = false;
+  auto started = Restorer::start(cu, snapshot->tables().view(), provider(), apart);
   ASSERT_TRUE(started.ok()) << started.error().text;
   restorer = std::move(started).value();
   ASSERT_TRUE(restorer->wait_all().ok());
