@@ -107,7 +107,7 @@ struct FakeExec : FakeObject {
   FakeExec() : FakeObject(Tag::exec) {}
   std::unique_ptr<FakeGraph> graph;
   unsigned long long flags = 0;
-  int launches = 0;
+  std::atomic<int> launches{0};  // threads may launch one graph
 };
 
 // One at a time per process: the driver table holds plain function pointers.
