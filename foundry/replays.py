@@ -70,7 +70,8 @@ class Replays:
         """Graphs that read memory which changed since captures, replayed with what it holds and with what it held.
 
         What no replay writes is an input, unless results depend neither on that nor on any other content: memory may only
-        look as if a graph used it. Tells the saver why a graph may depend on it. Memory and generator are as before.
+        look as if a graph used it. Tells the saver why a graph may depend on it. Generator and memory are as before, but for
+        mutable tensors that are too large to be put back each time.
         """
         generator = self._runtime.draw(0)
         try:
