@@ -15,17 +15,26 @@ from typing import Any
 import pytest
 
 
+def gpus() -> int:
+    """How many there are, without a context of this process on any."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
 class Engines:
     """Runs of engines by name, each once, started when they can be and waited for when they are asked for.
 
-    module: the program that starts the engine; `common`: arguments of every run; `together`: engines at a time.
-    With FOUNDRY_TEST_REUSE=1 runs whose logs are in `folder` already are judged, not repeated.
+    module: the program that starts the engine; `common`: arguments of every run; `together`: engines at a time on a GPU.
+    A run has the next of the machine's GPUs, so archives are also restored on another GPU than they were saved on; one
+    with CUDA_VISIBLE_DEVICES in its `env` has those. With FOUNDRY_TEST_REUSE=1 runs whose logs are in `folder` already
+    are judged, not repeated.
     """
 
     def __init__(self, folder: Path, module: str, common: Sequence[str], together: int, timeout_s: float) -> None:
         self.folder = folder
         self._module, self._common, self._timeout_s = module, list(common), timeout_s
-        self._slots = threading.Semaphore(together)
+        self._slots = [threading.Semaphore(together) for _ in range(max(gpus(), 1))]
         self._threads: dict[str, threading.Thread] = {}
         self._codes: dict[str, int | str] = {}
 
@@ -44,7 +53,9 @@ class Engines:
             self._threads[name] = threading.Thread()  # which has nothing to do
             self._threads[name].start()
         elif name not in self._threads:
-            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after, env or {}))
+            gpu = len(self._threads) % len(self._slots)
+            env = {"CUDA_VISIBLE_DEVICES": str(gpu), **(env or {})} if len(self._slots) > 1 else env or {}
+            thread = threading.Thread(target=self._run, args=(name, mode, arguments, archive, after, env, gpu))
             self._threads[name] = thread
             thread.start()
 
@@ -52,7 +63,14 @@ class Engines:
         return os.environ.get("FOUNDRY_TEST_REUSE") == "1" and (self.folder / f"{name}.log").exists()
 
     def _run(
-        self, name: str, mode: str, arguments: Sequence[str], archive: str, after: str, env: Mapping[str, str]
+        self,
+        name: str,
+        mode: str,
+        arguments: Sequence[str],
+        archive: str,
+        after: str,
+        env: Mapping[str, str],
+        gpu: int,
     ) -> None:
         if after:
             self._threads[after].join()
@@ -60,7 +78,7 @@ class Engines:
         program += [*self._common, *arguments]
         if mode != "native":
             program = [sys.executable, "-m", "foundry", "run", f"--{mode}", "--archive", archive, "--", *program]
-        with self._slots, (self.folder / f"{name}.log").open("w") as log:
+        with self._slots[gpu], (self.folder / f"{name}.log").open("w") as log:
             try:
                 self._codes[name] = subprocess.run(
                     program,

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from engine_runs import Engines, damage  # noqa: E402
+from engine_runs import Engines, damage, gpus  # noqa: E402
 from vllm_faults import environment  # noqa: E402
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
@@ -25,7 +25,7 @@ PROCESS = "foundry.recipes.engines.vllm_process"
 SERVER = "foundry.recipes.engines.vllm_server"
 # What `vllm serve` needs and offline use does not.
 SERVER_NEEDS = ("uvicorn", "watchfiles", "model_hosting_container_standards", "prometheus_fastapi_instrumentator")
-# Engines at a time: each takes some 12 GiB of the GPU.
+# Engines at a time on a GPU: each takes some 12 GiB of the GPU.
 TOGETHER = int(os.environ.get("FOUNDRY_TEST_ENGINES", "8"))
 TIMEOUT_S = 400
 SMALL = ["--sizes", "1,2,4,8,16", "--max-num-seqs", "16", "--batches", "1", "8", "16"]
@@ -77,9 +77,10 @@ def servers(request: pytest.FixtureRequest, folder: Path) -> Iterator[Engines]:
     found.folder.mkdir(exist_ok=True)
     if collected(request, "test_a_server_is_saved_and_restored") and not lacking():
         arguments = ["--runner", "v2", *SMALL]
-        found.start("native", "native", arguments)
-        found.start("first", "auto", arguments, found.archive("server"))
-        found.start("second", "auto", arguments, found.archive("server"), "first")
+        gpu = {"CUDA_VISIBLE_DEVICES": "0"}  # the same start again: the launcher preloads nothing for the second
+        found.start("native", "native", arguments, env=gpu)
+        found.start("first", "auto", arguments, found.archive("server"), env=gpu)
+        found.start("second", "auto", arguments, found.archive("server"), "first", gpu)
     yield found
     found.join()
 
@@ -142,16 +143,10 @@ def engines(request: pytest.FixtureRequest, folder: Path, servers: Engines) -> I
 
 def start_all(engines: Engines, name: str, arguments: list[str]) -> None:
     """Native, SAVE, and LOAD after it."""
-    engines.start(f"{name}.native", "native", arguments)
-    engines.start(f"{name}.save", "save", arguments, engines.archive(name))
-    engines.start(f"{name}.load", "load", arguments, engines.archive(name), f"{name}.save")
-
-
-def gpus() -> int:
-    """How many there are, without a context of this process on any."""
-    import torch
-
-    return torch.cuda.device_count()
+    env = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    engines.start(f"{name}.native", "native", arguments, env=env)
+    engines.start(f"{name}.save", "save", arguments, engines.archive(name), env=env)
+    engines.start(f"{name}.load", "load", arguments, engines.archive(name), f"{name}.save", env)
 
 
 def separate(configuration: str) -> bool:

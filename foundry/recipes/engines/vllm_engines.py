@@ -29,6 +29,7 @@ class Offline:
 
     def in_workers(self, method: Any, *arguments: Any) -> list[Any]:
         """What a function of the worker, or its method of that name, returns there."""
+        _check(method, *arguments)
         found: list[Any] = self._llm.collective_rpc(method, args=arguments)
         return found
 
@@ -71,6 +72,7 @@ class Asynchronous:
 
     def in_workers(self, method: Any, *arguments: Any) -> list[Any]:
         """One result per replica. (vLLM's own call returns the first one's alone.)"""
+        _check(method, *arguments)
         client = self._engine.engine_core
 
         async def every() -> list[Any]:
@@ -85,6 +87,13 @@ class Asynchronous:
     def close(self) -> None:
         """Ends the engines' processes."""
         self._engine.shutdown()
+
+
+def _check(*sent: Any) -> None:
+    """Raises ValueError for a function that a worker two processes away could not be told of."""
+    for value in sent:
+        if getattr(value, "__module__", "") == "__main__":
+            raise ValueError(f"{value.__qualname__} belongs to the program; workers need it from a module")
 
 
 def _greedy(tokens: int) -> Any:

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from foundry.recipes.engines import random_model, vllm_graphs
-from foundry.recipes.engines.account import account
+from foundry.recipes.engines import random_model, vllm_graphs, vllm_workers
 from foundry.recipes.engines.vllm_engines import Asynchronous, Offline
 
 STARTED = time.time()
@@ -103,12 +102,6 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return arguments
 
 
-def refill(model: Any) -> bool:
-    """vLLM's own way to call a function with the model."""
-    random_model.refill(model)
-    return True
-
-
 class Counts:
     """How often this process captured a graph or ran a forward that serves nobody, and how long steps of the start took."""
 
@@ -162,12 +155,6 @@ def _attribute(module: str, name: str) -> Any:
         return None
 
 
-def foundry_account(worker: Any) -> dict[str, Any]:
-    """What Foundry did in the worker; runs there."""
-    start = getattr(worker, "foundry", None)
-    return account(start.report if start is not None else None)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Starts the engine, generates, writes the results; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m foundry.recipes.engines.vllm_process", description=__doc__)
@@ -212,7 +199,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     seconds["first_token"] = time.time() - begin
     seconds["start_to_first_token"] = time.time() - STARTED
     if options.model is None:
-        engine.in_workers("apply_model", refill)
+        engine.in_workers("apply_model", vllm_workers.refill)
     batches = [count for count in options.batches if count <= options.max_num_seqs]
     # One at a time: which prompts an engine process takes into its first steps together depends on when they arrive.
     tokens = {"alone": [engine.answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]}
@@ -228,7 +215,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         short = min(generate(count, options.tokens // 4)[1] for _ in range(2))
         long = min(generate(count, options.tokens)[1] for _ in range(2))
         milliseconds[str(count)] = 1e3 * (long - short) / (options.tokens - options.tokens // 4)
-    accounts = engine.in_workers(foundry_account)
+    accounts = engine.in_workers(vllm_workers.foundry_account)
     results = {
         "vllm": vllm.__version__,
         "torch": torch.__version__,

@@ -145,5 +145,12 @@ def test_replicas_are_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.answer([[5], [9]], 2)[0] == [[5, 5], [9, 9]]
     assert engine.answer([[5], [9]], 2, replica=1)[0] == [[6, 6], [10, 10]]
     assert engine.in_workers("apply_model", 7) == [(0, "apply_model", (7,)), (1, "apply_model", (7,))]
+
+    def of_the_program() -> None: ...
+
+    of_the_program.__module__ = "__main__"
+    for sent in ((of_the_program,), ("apply_model", of_the_program)):
+        with pytest.raises(ValueError, match="of_the_program belongs to the program"):
+            engine.in_workers(*sent)
     engine.close()
     assert engine._engine.ended
