@@ -207,6 +207,9 @@ class Saver:
     def set_outputs(self, graph: int, tree: str, tensors: Sequence[int]) -> None:
         """tree: JSON of the nesting, leaves index into tensors (as returned by add_tensor)."""
 
+    def add_capture_input(self, tensor: Tensor) -> None:
+        """A registered tensor. A small mutable one of integers is kept as every later add_graph finds it."""
+
     def add_tensor(self, tensor: Tensor) -> int: ...
     def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:
         """The graph draws random numbers: finds the device words that hold these two values right now.
@@ -251,6 +254,9 @@ class Saver:
 
     def heal(self) -> None:
         """Brings back what poison() overwrote, unmaps what expose() mapped; nothing to do is no error."""
+
+    def put_capture_inputs(self, graph: int) -> None:
+        """Before a replay, after all else that puts memory back: small inputs as they were when it was captured."""
 
     def changed_inputs(self) -> list[int]:
         """Graphs that read watched memory which holds something else now. After examine().
@@ -486,8 +492,8 @@ class GoldenCheck:
     def begin(self) -> int:
         """Keeps what the runs change; returns the bytes of mutable memory that end() leaves as zeros instead."""
 
-    def prepare(self) -> None:
-        """Memory as it was before the golden runs."""
+    def prepare(self, run: int) -> None:
+        """Memory as it was before that golden run."""
 
     def compare(self, run: int) -> list[GoldenVerdict]: ...
     def end(self) -> None:

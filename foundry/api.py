@@ -63,8 +63,8 @@ def session(
         FOUNDRY_ON_MISMATCH, else "fallback".
     strict: on SAVE any finding of the pointer audit, and any graph that cannot be saved, raises.
     fingerprint: fields of yours that must be equal on SAVE and LOAD (model, quantization, flags, ...).
-    golden: on SAVE record golden runs of all graphs: what each computes from its inputs as they are at the end.
-        None takes FOUNDRY_GOLDEN (0 or 1), else no.
+    golden: on SAVE record golden runs of all graphs: what each computes from its inputs as they are at the end, small
+        tensors of integers as they were at its capture. None takes FOUNDRY_GOLDEN (0 or 1), else no.
     verify: on LOAD replay golden runs before anything else does, and capture natively what computes something else;
         None takes FOUNDRY_VERIFY (0 or 1), else no.
     compact: on SAVE compress the graphs: a smaller archive that takes longer to open. None takes FOUNDRY_COMPACT (0 or

@@ -19,7 +19,10 @@ GOLDEN_REPLAYS = 4
 
 
 class Replays:
-    """Replays of captured graphs with the memory that `saver` keeps put back before each, and the generator after all."""
+    """Replays of captured graphs with the memory that `saver` keeps put back before each, and the generator after all.
+
+    Each finds small inputs as they were when it was captured: those of another graph may send its kernels anywhere.
+    """
 
     def __init__(self, saver: _core.Saver, runtime: Runtime) -> None:
         self._saver = saver
@@ -34,7 +37,7 @@ class Replays:
         self._saver.keep_state()
         generator = self._runtime.draw(0)
         try:
-            return self._depends(graph, self._replayer(native, generator, self._saver.restore_state))
+            return self._depends(graph, self._replayer(graph, native, generator, self._saver.restore_state))
         except Exception as problem:  # noqa: BLE001 - a framework raises what it likes; the graph is left out for it
             log.debug("proof of padding", exc_info=True)
             return f"the test ended with {type(problem).__name__}: {problem}"
@@ -93,6 +96,7 @@ class Replays:
                 self._saver.poison(pattern)
             found = {}
             for graph, native in graphs.items():
+                self._saver.put_capture_inputs(graph)
                 self._runtime.set_generator(*generator)
                 native.replay()
                 self._runtime.synchronize()
@@ -128,9 +132,9 @@ class Replays:
                     settle(graph, "its outputs change with what that memory holds")
 
     def golden(self, graph: int, native: NativeGraph) -> None:
-        """Records what the graph computes from the kept state, and how much native replays differ."""
+        """Records what the graph computes from the kept state and its capture inputs, and how far native replays differ."""
         seed, offset = generator = self._runtime.draw(0)
-        replay = self._replayer(native, generator, self._saver.prepare_golden)
+        replay = self._replayer(graph, native, generator, self._saver.prepare_golden)
         try:
             for _ in range(GOLDEN_REPLAYS):
                 replay()
@@ -139,10 +143,11 @@ class Replays:
             self._runtime.set_generator(*generator)
 
     def _replayer(
-        self, native: NativeGraph, generator: tuple[int, int], prepare: Callable[[], None]
+        self, graph: int, native: NativeGraph, generator: tuple[int, int], prepare: Callable[[], None]
     ) -> Callable[[], None]:
         def replay() -> None:
             prepare()
+            self._saver.put_capture_inputs(graph)
             self._runtime.set_generator(*generator)
             native.replay()
             self._runtime.synchronize()

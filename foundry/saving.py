@@ -98,7 +98,7 @@ class SaveBackend:
 
     def registered(self, anchor: Anchor) -> None:
         """An anchor must lie in a rebuilt zone: raises FoundryError otherwise."""
-        self._describe(anchor)
+        self._saver.add_capture_input(self._describe(anchor))
 
     def _describe(self, anchor: Anchor) -> _core.Tensor:
         tensor = self._runtime.describe(anchor.tensor)

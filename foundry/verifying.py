@@ -54,7 +54,7 @@ def _check_run(
     except _core.FoundryError as problem:
         return Verdict(run.name, "not restored", str(problem))
     graph = next(graph for graph in archive.graphs if graph.index == run.graph)
-    golden.prepare()
+    golden.prepare(run.index)
     if graph.generator_increment:
         loader.launch_random(run.graph, runtime.current_stream(), run.seed, run.offset)
     else:

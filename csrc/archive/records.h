@@ -268,6 +268,14 @@ struct GoldenInputRecord {
   uint32_t reserved;
 };
 
+// What small ones of them held when the graph of a run was captured: written over the other inputs.
+struct GoldenRunInputRecord {
+  uint64_t address, bytes;
+  uint64_t content;  // offset into `golden_run_content`
+  uint32_t run;      // index into `golden_runs`, ascending
+  uint32_t reserved;
+};
+
 // ---- journal.fdry
 
 struct JournalRecord {
@@ -340,6 +348,8 @@ struct PythonFrameRecord {
   X(golden_inputs, 196, 1, golden, GoldenInputRecord, 1ull << 20)           \
   X(golden_blocks, 197, 1, golden, ContentRecord, 1ull << 20)               \
   X(golden_content, 198, 1, golden, blob, 1ull << 34)                       \
+  X(golden_run_inputs, 199, 1, golden, GoldenRunInputRecord, 1ull << 22)    \
+  X(golden_run_content, 200, 1, golden, blob, 1ull << 31)                   \
   X(journal_strings, 128, 1, journal, blob, 1ull << 28)                     \
   X(journal_zones, 129, 1, journal, ZoneRecord, 64)                         \
   X(journal, 130, 1, journal, JournalRecord, 1ull << 26)                    \

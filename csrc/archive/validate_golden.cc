@@ -90,6 +90,23 @@ void check_inputs(Checker& check, const File& file) {
   }
 }
 
+void check_run_inputs(Checker& check, const File& file) {
+  const size_t runs = file.section<Section::golden_runs>().size();
+  const uint64_t content = file.raw_section(Section::golden_run_content).size();
+  uint32_t last = 0;
+  size_t index = 0;
+  for (const GoldenRunInputRecord& input : file.section<Section::golden_run_inputs>()) {
+    check.at(Section::golden_run_inputs, index++);
+    check.reserved(input.reserved);
+    check.index("run", input.run, Section::golden_runs, runs);
+    check.require(input.run >= last, "its run comes before that of the one before it");
+    check.require(input.bytes > 0, "it is empty");
+    check.addresses("address and bytes", input.address, input.bytes);
+    check.range("content", input.content, input.bytes, Section::golden_run_content, content);
+    last = input.run;
+  }
+}
+
 }  // namespace
 
 void validate_golden(const File& file) {
@@ -106,6 +123,7 @@ void validate_golden(const File& file) {
   }
   check_outputs(check, file);
   check_inputs(check, file);
+  check_run_inputs(check, file);
 }
 
 Status validate_golden_with(const File& golden, const File& graphs, const File& memory) try {
@@ -131,6 +149,12 @@ Status validate_golden_with(const File& golden, const File& graphs, const File& 
   for (size_t i = 0; i < inputs.size(); ++i) {
     check.at(Section::golden_inputs, i);
     check.require(holds(writable, inputs[i].address, inputs[i].address + inputs[i].bytes),
+                  "it is not the memory of mutable tensors");
+  }
+  const auto run_inputs = golden.section<Section::golden_run_inputs>();
+  for (size_t i = 0; i < run_inputs.size(); ++i) {
+    check.at(Section::golden_run_inputs, i);
+    check.require(holds(writable, run_inputs[i].address, run_inputs[i].address + run_inputs[i].bytes),
                   "it is not the memory of mutable tensors");
   }
   return success();

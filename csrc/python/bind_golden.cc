@@ -46,7 +46,9 @@ void bind_golden(py::module_& module) {
           py::arg("loader"), py::arg("archive"), py::arg("rank"), py::arg("inventory"), py::keep_alive<1, 2>())
       .def_property_readonly("runs", &GoldenCheck::runs)
       .def("begin", [](GoldenCheck& check) { return unlocked([&] { return check.begin(); }); })
-      .def("prepare", [](GoldenCheck& check) { unlocked([&] { return check.prepare(); }); })
+      .def(
+          "prepare", [](GoldenCheck& check, uint32_t run) { unlocked([&] { return check.prepare(run); }); },
+          py::arg("run"))
       .def(
           "compare", [](GoldenCheck& check, uint32_t run) { return unlocked([&] { return check.compare(run); }); },
           py::arg("run"))

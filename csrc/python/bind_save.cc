@@ -176,6 +176,7 @@ void bind_save(py::module_& module) {
             unlocked([&] { return saver.add_host_range({address, nbytes, name}); });
           },
           py::arg("name"), py::arg("address"), py::arg("nbytes"))
+      .def("add_capture_input", &Saver::add_capture_input, py::arg("tensor"))
       .def(
           "add_tensor", [](Saver& saver, const TensorInfo& tensor) { return unwrap(saver.add_tensor(tensor)); },
           py::arg("tensor"))
@@ -236,6 +237,10 @@ void bind_save(py::module_& module) {
           py::arg("pattern"))
       .def("untouched", [](Saver& saver) { return unlocked([&] { return saver.untouched(); }); })
       .def("heal", [](Saver& saver) { unlocked([&] { return saver.heal(); }); })
+      .def(
+          "put_capture_inputs",
+          [](Saver& saver, uint32_t graph) { unlocked([&] { return saver.put_capture_inputs(graph); }); },
+          py::arg("graph"))
       .def("changed_inputs", [](Saver& saver) { return unlocked([&] { return saver.changed_inputs(); }); })
       .def(
           "put_inputs", [](Saver& saver, bool earlier) { unlocked([&] { return saver.put_inputs(earlier); }); },

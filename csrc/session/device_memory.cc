@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/archive/content.h"
+#include "csrc/base/text.h"
 
 namespace foundry::session {
 
@@ -66,6 +67,28 @@ Status DeviceMemory::read(uint64_t address, uint64_t bytes,
       FOUNDRY_TRY(consume(pending.address, {pending.buffer->data, pending.bytes}));
     }
     pending = fresh;
+  }
+  return success();
+}
+
+Status DeviceMemory::gather(std::span<const Extent> extents,
+                            const std::function<Status(size_t, std::span<const std::byte>)>& consume) {
+  size_t first = 0;
+  while (first < extents.size()) {
+    FOUNDRY_ASSIGN(const std::span<std::byte> buffer, next_buffer());
+    size_t end = first;
+    size_t used = 0;
+    for (; end < extents.size() && extents[end].bytes <= buffer.size() - used; ++end) {
+      FOUNDRY_CU(*driver_, cuMemcpyDtoHAsync, buffer.data() + used, extents[end].address, extents[end].bytes, stream_);
+      used += extents[end].bytes;
+    }
+    if (end == first) return Error{ErrorKind::invalid, 0, format("extent %zu is larger than a buffer", first)};
+    FOUNDRY_TRY(wait());
+    size_t offset = 0;
+    for (; first < end; ++first) {
+      FOUNDRY_TRY(consume(first, buffer.subspan(offset, extents[first].bytes)));
+      offset += extents[first].bytes;
+    }
   }
   return success();
 }

@@ -13,6 +13,10 @@
 
 namespace foundry::session {
 
+struct Extent {
+  uint64_t address = 0, bytes = 0;
+};
+
 // Copies between host and device with buffers that the driver can read at full speed. Works on a stream of its own; a
 // context of the device must be current. Not thread-safe.
 class DeviceMemory {
@@ -28,6 +32,10 @@ class DeviceMemory {
   // Calls `consume(address, bytes)` for [address, address + bytes) in pieces of at most kBufferBytes, in order.
   Status read(uint64_t address, uint64_t bytes,
               const std::function<Status(uint64_t address, std::span<const std::byte> piece)>& consume);
+  // Calls `consume(index, bytes)` for each of the extents, in order. Many small ones cost little more than one; none
+  // may be larger than kBufferBytes.
+  Status gather(std::span<const Extent> extents,
+                const std::function<Status(size_t index, std::span<const std::byte> bytes)>& consume);
   // A buffer to fill; it is free once every copy out of it has ended.
   Result<std::span<std::byte>> next_buffer();
   // Copies from the buffer handed out last; returns at once.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "csrc/archive/content.h"
 #include "csrc/archive/validate.h"
@@ -24,13 +25,15 @@ Status fill_large_inputs(DeviceMemory& device, const std::vector<MemoryPart>& in
 // ---- SAVE
 
 Status GoldenRecorder::observe(uint32_t graph, const std::string& name, const std::vector<TensorInfo>& outputs,
-                               const std::vector<uint32_t>& tensors, uint64_t seed, uint64_t offset) {
+                               const std::vector<uint32_t>& tensors, std::span<const CaptureInputs::Piece> inputs,
+                               uint64_t seed, uint64_t offset) {
   FOUNDRY_ASSIGN(DeviceMemory device, DeviceMemory::create(*driver_));
   const bool first = runs_.empty() || runs_.back().record.graph != graph;
   if (first) {
     close_run();
     Run run;
     run.name = name;
+    run.inputs.assign(inputs.begin(), inputs.end());
     run.record.graph = graph;
     run.record.first_output = static_cast<uint32_t>(outputs_.size());
     run.record.output_count = static_cast<uint32_t>(tensors.size());
@@ -76,6 +79,22 @@ void GoldenRecorder::close_run() {
   spread_.clear();
 }
 
+// What several runs found alike is stored once.
+Status GoldenRecorder::write_run_inputs(archive::FileWriter& file) const {
+  std::vector<archive::GoldenRunInputRecord> records;
+  std::vector<std::byte> content;
+  std::map<const std::vector<std::byte>*, uint64_t> offsets;
+  for (uint32_t run = 0; run < runs_.size(); ++run) {
+    for (const CaptureInputs::Piece& piece : runs_[run].inputs) {
+      const auto [place, fresh] = offsets.emplace(piece.bytes.get(), content.size());
+      if (fresh) content.insert(content.end(), piece.bytes->begin(), piece.bytes->end());
+      records.push_back({piece.address, piece.bytes->size(), place->second, run, 0});
+    }
+  }
+  FOUNDRY_TRY(file.put<Section::golden_run_inputs>(records));
+  return file.put_raw(Section::golden_run_content, content);
+}
+
 Result<archive::WrittenFile> GoldenRecorder::write(int directory, const std::string& name,
                                                    const std::vector<MemoryPart>& inputs, const MemoryKeeper& kept) {
   close_run();
@@ -88,6 +107,7 @@ Result<archive::WrittenFile> GoldenRecorder::write(int directory, const std::str
   FOUNDRY_TRY(file.put<Section::golden_runs>(runs));
   FOUNDRY_TRY(file.put<Section::golden_outputs>(outputs_));
   FOUNDRY_TRY(file.put_raw(Section::golden_values, values_));
+  FOUNDRY_TRY(write_run_inputs(file));
 
   std::vector<archive::GoldenInputRecord> records;
   FOUNDRY_ASSIGN(archive::ContentWriter content,
@@ -168,7 +188,7 @@ Result<uint64_t> GoldenCheck::begin() {
   return bytes;
 }
 
-Status GoldenCheck::prepare() {
+Status GoldenCheck::prepare(uint32_t run) {
   driver::ScopedContext scope(loader_.process().driver(), loader_.context());
   FOUNDRY_TRY(scope.status());
   FOUNDRY_TRY(loader_.refill());
@@ -181,6 +201,11 @@ Status GoldenCheck::prepare() {
   uint64_t bytes = 0;
   FOUNDRY_TRY(write_content(device, file_.section<Section::golden_blocks>(), file_.raw_section(Section::golden_content),
                             bytes));
+  FOUNDRY_TRY(device.wait());  // run inputs lie in what was just written
+  const auto content = file_.raw_section(Section::golden_run_content);
+  for (const archive::GoldenRunInputRecord& input : file_.section<Section::golden_run_inputs>()) {
+    if (input.run == run) FOUNDRY_TRY(device.write(input.address, content.subspan(input.content, input.bytes)));
+  }
   return device.wait();
 }
 

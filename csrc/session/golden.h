@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "csrc/archive/reader.h"
 #include "csrc/archive/writer.h"
 #include "csrc/base/result.h"
+#include "csrc/session/capture_inputs.h"
 #include "csrc/session/device_memory.h"
 #include "csrc/session/loader.h"
 #include "csrc/session/memory_keeper.h"
@@ -35,9 +37,11 @@ class GoldenRecorder {
  public:
   explicit GoldenRecorder(const driver::Driver& driver) : driver_(&driver) {}
 
-  // The graph has just been replayed; `tensors` are its outputs. The first call for a graph begins its run.
+  // The graph has just been replayed with these `inputs` of its capture; `tensors` are its outputs. The first call for
+  // a graph begins its run.
   Status observe(uint32_t graph, const std::string& name, const std::vector<TensorInfo>& outputs,
-                 const std::vector<uint32_t>& tensors, uint64_t seed, uint64_t offset);
+                 const std::vector<uint32_t>& tensors, std::span<const CaptureInputs::Piece> inputs, uint64_t seed,
+                 uint64_t offset);
   // Writes golden.fdry. `kept` has the content of the stored ones among `inputs`.
   Result<archive::WrittenFile> write(int directory, const std::string& name, const std::vector<MemoryPart>& inputs,
                                      const MemoryKeeper& kept);
@@ -46,8 +50,10 @@ class GoldenRecorder {
   struct Run {
     archive::GoldenRunRecord record{};
     std::string name;
+    std::vector<CaptureInputs::Piece> inputs;
   };
   void close_run();
+  Status write_run_inputs(archive::FileWriter& file) const;
 
   const driver::Driver* driver_;
   std::vector<Run> runs_;
@@ -91,8 +97,8 @@ class GoldenCheck {
   // Keeps what the runs change. Returns the bytes of mutable memory that are too much to be kept: end() leaves zeros
   // there.
   Result<uint64_t> begin();
-  // Memory as it was before the golden run: materialized content, module variables, inputs.
-  Status prepare();
+  // Memory as it was before that golden run: materialized content, module variables, inputs.
+  Status prepare(uint32_t run);
   Result<std::vector<GoldenVerdict>> compare(uint32_t run);
   // Everything is as it was before begin(), except materialized memory, which is as the archive has it.
   Status end();

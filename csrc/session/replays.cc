@@ -61,6 +61,14 @@ Status Saver::restore_state() {
   return kept_inputs_->restore();
 }
 
+Status Saver::put_capture_inputs(uint32_t graph) {
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  return capture_inputs_.put(*device, graph);
+}
+
 Result<std::string> Saver::hash_outputs(DeviceMemory& device, uint32_t graph, uint64_t& bytes) {
   FOUNDRY_ASSIGN(const std::vector<TensorInfo> outputs, outputs_of(graph));
   std::string text;
@@ -140,8 +148,9 @@ Status Saver::observe_golden(uint32_t graph, uint64_t seed, uint64_t offset) {
   FOUNDRY_ASSIGN(const std::vector<TensorInfo> outputs, outputs_of(graph));
   if (!golden_) golden_ = std::make_unique<GoldenRecorder>(process_.driver());
   const graph::GraphTables& tables = snapshotter_.tables();
+  FOUNDRY_ASSIGN(const std::span<const CaptureInputs::Piece> inputs, capture_inputs_.of(graph));
   return golden_->observe(graph, std::string(tables.view().text(tables.graphs[graph].name)), outputs,
-                          outputs_.at(graph).tensors, seed, offset);
+                          outputs_.at(graph).tensors, inputs, seed, offset);
 }
 
 Result<uint64_t> Saver::write_golden(archive::Publication& staging, uint32_t rank) {

@@ -88,7 +88,12 @@ Result<uint32_t> Saver::add_graph(CUgraph graph, const std::string& name) {
   Stopwatch watch;
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
-  auto index = snapshotter_.add(graph, name);
+  FOUNDRY_ASSIGN(const uint32_t index, snapshotter_.add(graph, name));
+  if (!capture_inputs_.empty()) {
+    FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+    FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+    FOUNDRY_TRY(capture_inputs_.keep(*device, index));
+  }
   snapshot_ms_ += watch.lap();
   return index;
 }

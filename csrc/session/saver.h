@@ -18,6 +18,7 @@
 #include "csrc/graph/reach.h"
 #include "csrc/graph/snapshot.h"
 #include "csrc/session/allocation_origins.h"
+#include "csrc/session/capture_inputs.h"
 #include "csrc/session/input_watch.h"
 #include "csrc/session/memory_keeper.h"
 #include "csrc/session/memory_plan.h"
@@ -67,6 +68,9 @@ class Saver {
   // `state` where the hook is not preloaded: code images and ambient allocations would be missing.
   static Result<std::unique_ptr<Saver>> create(int device);
 
+  // A tensor that is registered: if it is a small mutable one of integers, replays of graphs that are added afterwards,
+  // each right after its capture, find there what it held then.
+  void add_capture_input(const TensorInfo& tensor) { capture_inputs_.add(tensor); }
   // Pinned memory that graphs added afterwards may use.
   Status add_host_range(graph::NamedRange range);
   Result<uint32_t> add_graph(CUgraph graph, const std::string& name);
@@ -103,6 +107,9 @@ class Saver {
   Status poison(uint32_t pattern);
   Result<bool> untouched() const;
   Status heal();
+
+  // Before any replay of a graph, and after what puts memory back: its capture inputs.
+  Status put_capture_inputs(uint32_t graph);
 
   // After examine(): graphs that read watched memory which holds something else now. To be replayed in rounds, all in
   // one order: put_inputs before the first, output_fingerprint after each, note_writes after the last.
@@ -181,6 +188,7 @@ class Saver {
   graph::AbiImages images_;
   graph::Snapshotter snapshotter_;
   AllocationOrigins origins_;
+  CaptureInputs capture_inputs_;
   TensorBook tensors_;
   std::map<uint32_t, Outputs> outputs_;
   std::vector<FrameworkBlock> blocks_;

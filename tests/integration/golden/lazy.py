@@ -7,7 +7,7 @@ from collections.abc import Callable
 import foundry
 from foundry.recipes.mini_engine.arrays import DeviceArray
 from foundry.recipes.mini_engine.engine import MiniEngine
-from foundry.recipes.mini_engine.model import ScaleArgs
+from foundry.recipes.mini_engine.model import THREADS, ScaleArgs
 
 WIDTH = 64
 KINDS: dict[str, str] = {
@@ -21,6 +21,16 @@ KINDS: dict[str, str] = {
     "state": "what the graph adds to with every replay",
     "output": "read by the graph and rewritten, but the graph returns it: LOAD gives it back",
 }
+
+
+def look_up(engine: MiniEngine) -> None:
+    """A kernel whose addresses depend on indices in the engine's input buffers. What it finds is not used."""
+    assert engine.buffers is not None
+    width, weights = engine.config.model.hidden, engine.model.weights
+    found = engine.device.empty((1, width))
+    tables = weights["embed.tokens"], weights["embed.positions"]
+    buffers = engine.buffers.ids, engine.buffers.positions
+    engine.kernels.launch("embedding", (1, 1, 1), THREADS, found, *tables, *buffers, width)
 
 
 class LazyGraphs:
@@ -63,6 +73,7 @@ class LazyGraphs:
             if kind == "unread":
                 arguments = ScaleArgs(b"s", out.address, 1, memory.address, 2.0, WIDTH)
                 engine.kernels.launch("scale_bias", (1, 1, 1), WIDTH, arguments, packed=True)
+            look_up(engine)
             engine.kernels.launch("add", (1, 1, 1), WIDTH, out, weight if kind == "unread" else memory, WIDTH)
             return (out, memory) if kind == "output" else (out,)
 

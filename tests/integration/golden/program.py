@@ -20,16 +20,17 @@ from foundry.recipes.mini_engine.with_foundry import FoundryEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from lazy import LazyGraphs  # noqa: E402
+from lazy import LazyGraphs, look_up  # noqa: E402
 
 SIZES = (1, 4)
 PROMPTS = [[1, 2, 3], [9, 8, 7, 6]]
 WIDTH = 64
 FLOATS = 4096
+NOWHERE = 1 << 30  # as an index: beyond everything
 
 
 class TestEngine(FoundryEngine):
-    """Options, all but the last two on SAVE:
+    """Options, all but `tamper` and `lazy` on SAVE:
 
     stale: "<what>-<where>": graphs with an address of freed memory in their arguments. what: "unused" (the kernel
         ignores it), "read", "written"; where: "inactive" (the engine's allocator has the block), "quarantined" (given
@@ -37,18 +38,28 @@ class TestEngine(FoundryEngine):
     noise: added to the logits of a graph after each of its replays, in turn.
     tamper: LOAD gets other weights.
     lazy: also the graphs of LazyGraphs.
+    spoil: after captures the input buffers hold indices that lead nowhere, until the session is over.
     """
 
     __test__ = False
 
     def __init__(
-        self, archive: str, mode: str, stale: list[str], noise: list[float], tamper: bool, lazy: bool, **options: Any
+        self,
+        archive: str,
+        mode: str,
+        stale: list[str],
+        noise: list[float],
+        tamper: bool,
+        lazy: bool,
+        spoil: bool,
+        **options: Any,
     ) -> None:
         super().__init__(simulated.folder(), EngineConfig(batch_sizes=SIZES, cache_pages=64), archive, mode, **options)
         self.stale = stale
         self.noise = noise
         self.tamper = tamper
         self.lazy = LazyGraphs(self) if lazy else None
+        self.spoil = spoil
         self.freed: dict[str, tuple[int, bytes]] = {}
         self.words: dict[str, foundry.Graph] = {}
 
@@ -71,6 +82,15 @@ class TestEngine(FoundryEngine):
             graph = self.graphs[SIZES[0]]
             native = graph._native  # type: ignore[attr-defined]
             native.replay = noisy(native.replay, graph.outputs.logits, iter(self.noise))
+        if self.spoil:
+            self.fill_buffers(NOWHERE)
+
+    def fill_buffers(self, value: int) -> None:
+        """Writes it into every input buffer."""
+        assert self.buffers is not None
+        self.device.synchronize()
+        for buffer in self.buffers.named().values():
+            buffer.upload([value] * buffer.size)
 
     def free_memory(self, where: str) -> int:
         """The address of memory that is no tensor any more."""
@@ -91,6 +111,7 @@ class TestEngine(FoundryEngine):
         """scale_bias reads its bias only if the kind is 'b', and writes y."""
         out = self.device.zeros((WIDTH,))
         weight = self.model.weights["norm"]
+        look_up(self)
         self.kernels.launch("add", (1, 1, 1), WIDTH, out, weight, min(WIDTH, weight.size))
         kind, y = (b"b" if what == "read" else b"s"), (address if what == "written" else out.address)
         self.kernels.launch("scale_bias", (1, 1, 1), WIDTH, ScaleArgs(kind, y, 1, address, 2.0, WIDTH), packed=True)
@@ -144,7 +165,7 @@ def inputs(engine: FoundryEngine) -> str:
 
 def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
     """Runs the start and writes results."""
-    options = {"stale": [], "noise": [], "tamper": False, "lazy": False, **json.loads(text)}
+    options = {"stale": [], "noise": [], "tamper": False, "lazy": False, "spoil": False, **json.loads(text)}
     engine = TestEngine(archive, mode, **options)
     results: dict[str, Any] = {}
     try:
@@ -154,6 +175,8 @@ def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
     else:
         results["intact"] = engine.intact()
         results["inputs"], results["steps"] = inputs(engine), engine.kernels.step_count()
+        if engine.spoil:
+            engine.fill_buffers(0)
         results["export"] = exports(engine) if engine.session.report.outcome != "native" else None
         results["computed"] = engine.computed()
         results["lazy"] = engine.lazy.computed() if engine.lazy else {}

@@ -53,3 +53,19 @@ def test_restored_graphs_compute_the_same_and_those_left_out_follow_their_input(
     assert load["outcome"] == "restored"
     assert set(load["fell_back"]) == LEFT_OUT
     assert load["lazy"] == save["lazy"]
+
+
+def test_replays_find_indices_as_captures_left_them(tmp_path: Path) -> None:
+    """SAVE replays for all its reasons, golden runs as well, while buffers hold what would lead kernels anywhere."""
+    archive = tmp_path / "a"
+    save = start("save", archive, lazy=True, spoil=True, golden=True, stale=["unused-inactive", "read-quarantined"])
+    assert save["outcome"] == "saved", save
+    assert set(save["left_out"]) == LEFT_OUT | {"read-quarantined"}
+    assert save["golden"] == save["saved"]
+    # They are put back: the program finds what it has written.
+    expected = start("save", tmp_path / "b", spoil=True)
+    assert save["inputs"] == expected["inputs"]
+    load = start("load", archive, env={"FOUNDRY_VERIFY": "1"}, lazy=True, stale=["unused-inactive", "read-quarantined"])
+    assert {verdict for _, verdict, _ in load["verdicts"]} == {"equal"}
+    assert [graph for graph, _, _ in load["verdicts"]] == save["saved"]
+    assert load["tokens"] == save["tokens"] == save["eager"]

@@ -195,6 +195,8 @@ GoldenContent::GoldenContent() {
   inputs = {{0x100000000100, 16, kNone, 0}, {0x100000000110, 24, 0x3c, 0}};
   content.resize(8, std::byte{5});
   blocks = {{0x100000000108, 8, 0, 8, static_cast<uint32_t>(Encoding::raw), 0}};
+  run_inputs = {{0x100000000100, 8, 0, 0, 0}, {0x100000000108, 8, 4, 0, 0}, {0x100000000100, 8, 0, 1, 0}};
+  run_content.resize(12);
 }
 
 WrittenFile GoldenContent::write(int directory, const std::string& name) const {
@@ -206,6 +208,8 @@ WrittenFile GoldenContent::write(int directory, const std::string& name) const {
   EXPECT_TRUE(file.put<Section::golden_inputs>(inputs).ok());
   EXPECT_TRUE(file.put<Section::golden_blocks>(blocks).ok());
   EXPECT_TRUE(file.put<Section::golden_content>(content).ok());
+  EXPECT_TRUE(file.put<Section::golden_run_inputs>(run_inputs).ok());
+  EXPECT_TRUE(file.put<Section::golden_run_content>(run_content).ok());
   return must(file.finish());
 }
 

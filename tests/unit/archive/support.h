@@ -99,6 +99,8 @@ struct GoldenContent {
   std::vector<GoldenInputRecord> inputs;
   std::vector<ContentRecord> blocks;
   std::vector<std::byte> content;
+  std::vector<GoldenRunInputRecord> run_inputs;
+  std::vector<std::byte> run_content;
 
   GoldenContent();
   WrittenFile write(int directory, const std::string& name) const;

@@ -339,6 +339,12 @@ TEST(Validate, EveryWrongFieldOfGoldenRuns) {
           {"golden_inputs", "behind the one before", [](G& g) { g.inputs[1].address -= 1; }},
           {"golden_blocks", "no input", [](G& g) { g.blocks[0].address += 1; }},
           {"golden_blocks", "no input", [](G& g) { g.inputs[0].fill = 0; }},
+          {"golden_run_inputs", "reserved", [](G& g) { g.run_inputs[0].reserved = 1; }},
+          {"golden_run_inputs", "run is 2", [](G& g) { g.run_inputs[2].run = 2; }},
+          {"golden_run_inputs", "before that of the one before", [](G& g) { g.run_inputs[0].run = 1; }},
+          {"golden_run_inputs", "empty", [](G& g) { g.run_inputs[1].bytes = 0; }},
+          {"golden_run_inputs", "no range of addresses", [](G& g) { g.run_inputs[1].bytes = ~uint64_t{0}; }},
+          {"golden_run_inputs", "content says 8 from 5 on", [](G& g) { g.run_inputs[1].content = 5; }},
       },
       FileKind::golden);
   G far;
@@ -479,6 +485,7 @@ TEST(Validate, GoldenRunsFitTheOtherFiles) {
       {"more bytes than its tensor", [](G& g, R&, M&) { g.outputs[0].bytes = 5; }},
       {"not the memory of mutable tensors", [](G& g, R&, M&) { g.inputs[1].bytes = 25; }},
       {"not the memory of mutable tensors", [](G& g, R&, M&) { g.inputs[0].address -= 8; }},
+      {"not the memory of mutable tensors", [](G& g, R&, M&) { g.run_inputs[1].address += 64; }},
       {"not the memory of mutable tensors", [](G&, R&, M& m) { m.tensors[1].flags = kConstant; }},
   };
   for (const auto& [reason, change] : wrong) {

@@ -121,7 +121,10 @@ class Staging:
     def __init__(self, archive: str) -> None:
         self.archive = archive
         self.path = f"{archive}.tmp-{os.getpid()}"
-        os.makedirs(self.path)
+        try:
+            os.mkdir(self.path)
+        except OSError as problem:
+            raise fail("io", f"cannot make the staging directory {self.path}: {problem.strerror}.") from None
 
     def write_text(self, name: str, text: str) -> None:
         path = os.path.join(self.path, name)
@@ -154,6 +157,8 @@ class Saver:
         self.written: set[int] = set()
         self.exposed: list[int] = []
         self.refusals: dict[int, str] = {}
+        self.inputs: dict[int, int] = {}  # address: bytes
+        self.found: list[dict[int, bytes]] = []  # by graph: what they held when it was captured
 
     def name_event(self, event: int, name: str, flags: int) -> bool:
         used = any(node[:2] == ("record", event) for graph in self.graphs for node in graph["program"])
@@ -167,7 +172,16 @@ class Saver:
         self.graphs.append(
             {"name": name, "program": list(process.captured[raw_graph]), "outputs": '["none"]', "generator": [0, 0, 0]}
         )
+        self.found.append({address: read_memory(address, length) for address, length in self.inputs.items()})
         return len(self.graphs) - 1
+
+    def add_capture_input(self, tensor: Tensor) -> None:
+        if tensor.mutable and "int" in tensor.dtype:
+            self.inputs[tensor.address] = tensor.nbytes
+
+    def put_capture_inputs(self, graph: int) -> None:
+        for address, data in self.found[graph].items():
+            write_memory(address, data)
 
     def add_host_range(self, name: str, address: int, nbytes: int) -> None:
         if nbytes == 0:

@@ -1,0 +1,60 @@
+#include "csrc/session/capture_inputs.h"
+
+#include <algorithm>
+
+#include "csrc/archive/records.h"
+#include "csrc/base/text.h"
+#include "csrc/session/elements.h"
+
+namespace foundry::session {
+
+void CaptureInputs::add(const TensorInfo& tensor) {
+  if ((tensor.flags & archive::kMutable) == 0 || is_floating(tensor.dtype)) return;
+  if (tensor.bytes == 0 || tensor.bytes > kMostCaptureInputBytes) return;
+  uint64_t& bytes = extents_[tensor.address];
+  bytes = std::max(bytes, tensor.bytes);
+}
+
+Status CaptureInputs::keep(DeviceMemory& device, uint32_t graph) {
+  std::vector<Extent> extents;
+  for (const auto& [address, bytes] : extents_) extents.push_back({address, bytes});
+  std::vector<Piece> pieces;
+  uint64_t fresh = 0;
+  FOUNDRY_TRY(device.gather(extents, [&](size_t index, std::span<const std::byte> bytes) {
+    auto& last = last_[extents[index].address];
+    if (!last || !std::equal(bytes.begin(), bytes.end(), last->begin(), last->end())) {
+      last = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+      fresh += bytes.size();
+    }
+    pieces.push_back({extents[index].address, last});
+    return success();
+  }));
+  if (fresh > most_ - bytes_) {
+    lacking_.insert(graph);
+    last_.clear();
+    return success();
+  }
+  bytes_ += fresh;
+  kept_[graph] = std::move(pieces);
+  return success();
+}
+
+Result<std::span<const CaptureInputs::Piece>> CaptureInputs::of(uint32_t graph) const {
+  if (lacking_.contains(graph)) {
+    return Error{
+        ErrorKind::out_of_memory, 0,
+        format("what its inputs held when it was captured was not kept: that would have taken more than %s for "
+               "all graphs",
+               bytes_text(most_).c_str())};
+  }
+  const auto found = kept_.find(graph);
+  return found == kept_.end() ? std::span<const Piece>() : std::span<const Piece>(found->second);
+}
+
+Status CaptureInputs::put(DeviceMemory& device, uint32_t graph) const {
+  FOUNDRY_ASSIGN(const std::span<const Piece> pieces, of(graph));
+  for (const Piece& piece : pieces) FOUNDRY_TRY(device.write(piece.address, *piece.bytes));
+  return device.wait();
+}
+
+}  // namespace foundry::session
