@@ -188,8 +188,8 @@ class Session:
         SAVE and native: runs it `warmup` times, then captures it; SAVE also replays it once. LOAD: returns at once and
         does not call it.
 
-        golden: SAVE records what the graph computes from its inputs as they are at the end of the block. That takes a
-        few replays and overwrites caches (see docs/operations.md).
+        golden: SAVE records what the graph computes from its inputs as they are at the end of the block, small tensors of
+            integers as its capture finds them. That takes a few replays and overwrites caches (see docs/operations.md).
         """
         if golden or self._options.golden:
             self._declared.golden.add(name)

@@ -199,8 +199,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def replays(rows: Sequence[Mapping[str, float]], native: str, restored: str) -> None:
     """Prints what in_turns measured, a row for each batch size; `native`, `restored`: heads of columns."""
+    again = any("again" in row for row in rows)
     table(
-        ("batch", native, restored, "ratio", "native 5 % .. 95 %"),
+        ("batch", native, restored, "ratio", "native 5 % .. 95 %", *(["another native one"] if again else [])),
         [
             (
                 str(row["batch"]),
@@ -208,6 +209,7 @@ def replays(rows: Sequence[Mapping[str, float]], native: str, restored: str) -> 
                 f"{row['restored']:.4f}",
                 f"{row['ratio']:.4f}",
                 f"{row['native_p5']:.4f} .. {row['native_p95']:.4f}",
+                *([f"{row['again']:.4f}"] if again else []),
             )
             for row in rows
         ],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from foundry.recipes.engines import vllm_server
+from foundry.recipes.engines import vllm_graphs, vllm_server
 from foundry.recipes.engines.vllm_engines import Asynchronous
 
 ROOT = Path(vllm_server.__file__).resolve().parents[3]
@@ -154,3 +154,74 @@ def test_replicas_are_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
             engine.in_workers(*sent)
     engine.close()
     assert engine._engine.ended
+
+
+class Key:
+    """A descriptor of a graph."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self.num_tokens, self.cg_mode = num_tokens, "FULL"
+
+
+class RunnerV2:
+    """Captures what its manager is told to; `inputs`: the size that input buffers are laid out for."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.keys = {size: Key(size) for size in sizes}
+        self.cudagraph_manager: Any = types.SimpleNamespace(graphs={})
+        self.captured, self.inputs = 0, 0
+        for key in self.keys.values():
+            self.cudagraph_manager.graphs[key] = self.graph(key.num_tokens)
+
+    def graph(self, size: int) -> Any:
+        def replay() -> None:
+            assert self.inputs == size, "a graph runs with the inputs of another size"
+
+        return types.SimpleNamespace(replay=replay)
+
+    def capture_model(self) -> None:
+        for keys in self.cudagraph_manager._capture_descs.values():
+            for key in keys:
+                assert key not in self.cudagraph_manager.graphs
+                self.cudagraph_manager.graphs[key] = self.graph(key.num_tokens)
+                self.captured, self.inputs = self.captured + 1, key.num_tokens
+
+
+class RunnerV1(RunnerV2):
+    """The first runner: the table is the wrapper's, and a dispatcher says what is captured."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__(sizes)
+        entries = {key: types.SimpleNamespace(cudagraph=g) for key, g in self.cudagraph_manager.graphs.items()}
+        self.model: Any = types.SimpleNamespace(concrete_cudagraph_entries=entries, runtime_mode="FULL")
+        self.cudagraph_dispatcher = types.SimpleNamespace(
+            get_capture_descs=lambda: [("FULL", list(self.keys.values()))]
+        )
+        del self.cudagraph_manager
+
+    def capture_model(self) -> None:
+        for mode, keys in self.cudagraph_dispatcher.get_capture_descs():
+            assert mode == "FULL"
+            for key in keys:
+                entry = types.SimpleNamespace(cudagraph=self.graph(key.num_tokens))
+                self.model.concrete_cudagraph_entries[key] = entry
+                self.captured, self.inputs = self.captured + 1, key.num_tokens
+
+
+@pytest.mark.parametrize("kind", [RunnerV1, RunnerV2])
+def test_graphs_are_compared_with_inputs_of_their_size(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = kind((1, 8, 24))
+    first = dict(vllm_graphs._table(runner))
+    seen = []
+
+    def in_turns(*replays: Any) -> dict[str, float]:
+        for replay in replays:
+            replay()
+        seen.append(len(set(replays)))
+        return {"ratio": 1.0}
+
+    monkeypatch.setattr(vllm_graphs, "in_turns", in_turns)
+    rows = vllm_graphs.compare(types.SimpleNamespace(model_runner=runner))
+    assert rows == [{"batch": 1, "ratio": 1.0}, {"batch": 8, "ratio": 1.0}]  # 24 is not among those asked for
+    assert seen == [3, 3] and runner.captured == 4
+    assert dict(vllm_graphs._table(runner)) == first
