@@ -11,7 +11,7 @@ from vllm.compilation.cuda_graph import CUDAGraphEntry, CUDAGraphWrapper
 from vllm.config import CUDAGraphMode
 from vllm.v1.worker import gpu_worker
 
-from foundry.engines.vllm import keys
+from foundry.engines.vllm import keys, support
 
 if TYPE_CHECKING:
     from foundry.engines.common.starting import EngineStart
@@ -37,8 +37,8 @@ class Adapter:
         self._restored: dict[int, dict[Any, Any]] = {}  # LOAD: entries of every piece by descriptor
 
     def refusal(self, runner: Any) -> str:
-        """Why this model, now that it is loaded, is served natively; "" if it need not be."""
-        return ""
+        """Why this model, now that it is loaded and has a KV cache, is served natively; "" if it need not be."""
+        return support.attention_refusal(runner)
 
     # ---- SAVE
 
@@ -126,13 +126,20 @@ class Adapter:
                 self._restored.setdefault(piece, {})[descriptor] = entry
         return lacking
 
-    def give_pieces(self) -> None:
-        """To the wrappers that exist, and to those that are made when the model is first compiled."""
+    def give_pieces(self, runner: Any) -> None:
+        """To the wrappers of this runner's model that exist, and to those that are made when it is first compiled.
+
+        Another engine of this process has wrappers with the same numbers. A model's layers are found in one table of its
+        configuration, whatever copies of the rest there are.
+        """
         if not self._restored:
             return
         original, restored = CUDAGraphWrapper.__init__, self._restored
+        layers = runner.vllm_config.compilation_config.static_forward_context
 
         def give(wrapper: Any) -> None:
+            if wrapper.vllm_config.compilation_config.static_forward_context is not layers:
+                return
             piece = piece_of(wrapper)
             if piece is not None:
                 wrapper.concrete_cudagraph_entries.update(restored.get(piece, {}))

@@ -41,7 +41,7 @@ class AdapterV1(Adapter):
         if found:
             entries = {descriptor: entry for descriptor, entry in found.items() if entry is not None}
             runner.model.concrete_cudagraph_entries.update(entries)
-        self.give_pieces()
+        self.give_pieces(runner)
         self._lacking = set(lacking)
         return [keys.name(mode, descriptor) for mode, descriptor in lacking]
 

@@ -62,7 +62,10 @@ class AdapterV2(Adapter):
             self._start.export(f"{_AUXILIARY}.{i}", tensor)
 
     def refusal(self, runner: Any) -> str:
-        """Graphs that a model captures by its own code (releases from 0.32 ask it to) are in no table."""
+        """As for both; and graphs that a model captures by its own code (releases from 0.32) are in no table."""
+        reason = super().refusal(runner)
+        if reason:
+            return reason
         state = type(getattr(runner, "model_state", None))
         inner = getattr(state, "capture_inner_cudagraphs", None)
         if inner is None or inner.__module__ == _MODEL_STATE:
@@ -90,7 +93,7 @@ class AdapterV2(Adapter):
         if outputs:
             manager.hidden_states, manager.aux_hidden_states = outputs[0], outputs[1:]
         manager.graphs.update((d, graph) for d, graph in graphs.items() if graph is not None)
-        self.give_pieces()
+        self.give_pieces(runner)
         manager.use_aux_hidden_state_outputs = runner.use_aux_hidden_state_outputs
         # What is left is captured by the manager itself; a warm-up before that must not ask for it.
         manager._capture_descs = lacking

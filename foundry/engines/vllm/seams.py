@@ -28,7 +28,7 @@ _CONFIG: tuple[Seam, ...] = tuple(
             "parallel_config scheduler_config speculative_config",
         ),
         ("CacheConfig", "block_size cache_dtype compute_hash gpu_memory_utilization"),
-        ("CompilationConfig", "compute_hash cudagraph_capture_sizes cudagraph_mode mode"),
+        ("CompilationConfig", "compute_hash cudagraph_capture_sizes cudagraph_mode mode static_forward_context"),
         ("LoRAConfig", "compute_hash max_lora_rank max_loras"),
         (
             "ModelConfig",
@@ -59,6 +59,9 @@ WORKER: tuple[Seam, ...] = (
     Seam(_WORKER, "Worker.compile_or_warm_up_model", "warms up and captures", ()),
     Seam(_WORKER, "Worker.execute_model", "a step; watched in SAVE's warm-up", ("scheduler_output",)),
     Seam(_WORKER, "kernel_warmup", "not run on LOAD", ("worker",)),
+    Seam(
+        "vllm.v1.worker.utils", "AttentionGroup", "attention that is refused", None, attributes=("metadata_builders",)
+    ),
     *_CONFIG,
 )
 
@@ -69,7 +72,7 @@ V1: tuple[Seam, ...] = (
         "its buffers are a phase",
         ("vllm_config", "device"),
         "v1",
-        ("cudagraph_dispatcher", "get_model", "model"),
+        ("attn_groups", "cudagraph_dispatcher", "get_model", "model", "vllm_config"),
     ),
     Seam(_V1, "GPUModelRunner.capture_model", "captures", (), "v1"),
     Seam(
@@ -80,6 +83,7 @@ V1: tuple[Seam, ...] = (
         "v1",
     ),
     Seam(_V1, "GPUModelRunner._dummy_run", "warms up; not run on LOAD", ("num_tokens",), "v1"),
+    Seam(_V1, "GPUModelRunner.profile_run", "on LOAD only before a capture", (), "v1"),
     Seam(_V1, "GPUModelRunner._dummy_sampler_run", "warms up; not run on LOAD", ("hidden_states",), "v1"),
     Seam(_V1, "set_cudagraph_capturing_enabled", "off on LOAD, as after a capture", ("enabled",), "v1"),
     Seam(
@@ -98,7 +102,14 @@ V2: tuple[Seam, ...] = (
         "its buffers are a phase",
         ("vllm_config", "device"),
         "v2",
-        ("cudagraph_manager", "get_model", "lora_config", "use_aux_hidden_state_outputs"),
+        (
+            "attn_groups",
+            "cudagraph_manager",
+            "get_model",
+            "lora_config",
+            "use_aux_hidden_state_outputs",
+            "vllm_config",
+        ),
     ),
     Seam(_V2, "GPUModelRunner.capture_model", "captures", (), "v2"),
     Seam(_WORKER, "warmup_kernels", "not run on LOAD", ("model_runner",), "v2"),
@@ -122,6 +133,7 @@ V2: tuple[Seam, ...] = (
     Seam(_GRAPHS_V2, "CudaGraphManager.needs_capture", "reads `_capture_descs`", (), "v2"),
     Seam(_GRAPHS_V2, "BatchExecutionDescriptor", "key of a graph", None, "v2", ("cg_mode", "num_tokens")),
     Seam(_V2, "GPUModelRunner._dummy_run", "warms up; not run on LOAD", ("num_tokens",), "v2"),
+    Seam(_V2, "GPUModelRunner.profile_run", "on LOAD only before a capture", (), "v2"),
 )
 
 WRAPPER: tuple[Seam, ...] = (
@@ -130,7 +142,7 @@ WRAPPER: tuple[Seam, ...] = (
         "CUDAGraphWrapper",
         "V1's full graphs, pieces of both",
         ("runnable", "vllm_config", "runtime_mode"),
-        attributes=("_all_instances", "concrete_cudagraph_entries", "runnable", "runtime_mode"),
+        attributes=("_all_instances", "concrete_cudagraph_entries", "runnable", "runtime_mode", "vllm_config"),
     ),
     Seam(_WRAPPER, "CUDAGraphWrapper.__call__", "captures", None),
     Seam(

@@ -10,6 +10,25 @@ def refusal(config: Any) -> str:
     return next((sentence for applies, sentence in _rules(config) if applies), "")
 
 
+# Builders of attention's metadata that allocate in their first steps what every step rewrites and graphs read: plans
+# of FlashInfer, one for each batch size, FlexAttention's masks. LOAD runs those steps later, so it has both elsewhere.
+_LATE = {"FlashInferMetadataBuilder": "FlashInfer", "FlexAttentionMetadataBuilder": "FlexAttention"}
+
+
+def attention_refusal(runner: Any) -> str:
+    """The same for the attention that the engine has chosen; once there is a KV cache."""
+    builders = [builder for groups in runner.attn_groups for group in groups for builder in group.metadata_builders]
+    for builder in builders:
+        for kind in type(builder).__mro__:
+            # FlashInfer's decode by TensorRT-LLM's kernels has no plan.
+            if kind.__name__ in _LATE and not getattr(builder, "use_trtllm_decode_attention", False):
+                return (
+                    f"{_LATE[kind.__name__]} is not supported yet (it allocates in steps what its graphs read): "
+                    "--attention-backend FLASH_ATTN and TRITON_ATTN are"
+                )
+    return ""
+
+
 def _rules(config: Any) -> list[tuple[bool, str]]:
     model, parallel, compilation = config.model_config, config.parallel_config, config.compilation_config
     mode = compilation.cudagraph_mode
@@ -35,7 +54,8 @@ def _rules(config: Any) -> list[tuple[bool, str]]:
         (model.is_multimodal_model, "models with encoders (multimodal) are not supported yet"),
         (model.is_encoder_decoder, "encoder-decoder models are not supported yet"),
         (model.runner_type != "generate", f"a {model.runner_type} model is not supported, only generation"),
-        (bool(getattr(model, "is_hybrid", False)), "models with state-space layers are not supported yet"),
+        (_keeps_state(model), "models with state-space layers are not supported yet"),
+        (getattr(config, "diffusion_config", None) is not None, "diffusion models are not supported yet"),
         (config.kv_transfer_config is not None, "a KV connector is not supported yet"),
         (_offloads(config), "offloading of weights is not supported yet"),
         (compilation.mode is not None and compilation.mode.name == "STOCK_TORCH_COMPILE", _STOCK),
@@ -48,6 +68,11 @@ def _rules(config: Any) -> list[tuple[bool, str]]:
 
 
 _STOCK = "compilation mode 1 (stock torch.compile) captures inside PyTorch, where the plugin does not reach"
+
+
+def _keeps_state(model: Any) -> bool:
+    """Hybrid ones, and those of which every layer does."""
+    return any(bool(getattr(model, name, False)) for name in ("is_hybrid", "has_inner_state", "is_attention_free"))
 
 
 def _more_than_one(parallel: Any, name: str) -> bool:

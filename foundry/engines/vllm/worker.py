@@ -31,6 +31,7 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         """Chooses the device and constructs the model runner, inside the first phase."""
         self.foundry = EngineStart(say, holds_state)
         self.foundry_adapter: Adapter | None = None
+        self.foundry_skipped_profile = False
         if not self._takes_part():
             super().init_device()
             return
@@ -93,6 +94,7 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
                 assert isinstance(known, int)
                 say(f"{known / 2**30:.2f} GiB for the KV cache, as measured on SAVE; no profile run")
                 self.available_kv_cache_memory_bytes = known
+                self.foundry_skipped_profile = True
                 return known
             start.refuse(problem)
         # vLLM's figure counts what PyTorch reserves, whichever pool it is in.
@@ -126,6 +128,7 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
             if reason:
                 start.refuse(reason)
         if adapter is None or start.state == "native":
+            self._profile()
             return super().compile_or_warm_up_model()
         if start.state == "save":
             step = self.execute_model
@@ -146,6 +149,8 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
             start.end()
             return times
         missing = adapter.restore(self.model_runner)
+        if missing or not start.loads():
+            self._profile()
         if not start.loads():  # it did not fit after all
             return super().compile_or_warm_up_model()
         with ExitStack() as stack:
@@ -154,6 +159,16 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
             times = super().compile_or_warm_up_model()
         start.end()
         return times
+
+    def _profile(self) -> None:
+        """The largest forward, where LOAD left it out and vLLM captures after all.
+
+        Captures rely on it: it grows the workspace that they use to its full size (V1 locks it then, and V2 would leave
+        graphs behind that use memory of before), and it compiles the model for more than one token.
+        """
+        if self.foundry_skipped_profile:
+            self.foundry_skipped_profile = False
+            self.model_runner.profile_run()
 
 
 def _compiles(config: Any) -> bool:

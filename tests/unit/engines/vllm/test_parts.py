@@ -110,6 +110,9 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
     "encoder": (set_("model_config.is_encoder_decoder", True), "encoder-decoder"),
     "pooling": (set_("model_config.runner_type", "pooling"), "a pooling model"),
     "hybrid": (set_("model_config.is_hybrid", True), "state-space layers"),
+    "state only": (set_("model_config.has_inner_state", True), "state-space layers"),
+    "no attention": (set_("model_config.is_attention_free", True), "state-space layers"),
+    "diffusion": (set_("diffusion_config", object()), "diffusion models"),
     "kv connector": (set_("kv_transfer_config", object()), "KV connector"),
     "offload": (set_("cache_config.cpu_offload_gb", 4), "offloading"),
     "offload uva": (

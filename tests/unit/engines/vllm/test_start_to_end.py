@@ -76,9 +76,43 @@ def test_only_what_is_missing_is_captured(world: World, v2: bool, mode: str, rel
     loaded = world.start(world.config(v2, mode))
     assert loaded.captured == [f"capture FULL {size}"]
     loaded.check(*parts_of(mode))
-    # Warm-up precedes a capture as always, the rest is not profiled again.
-    assert "kernel warm-up" in loaded.log and "profile" not in loaded.log
+    # Profile and warm-up precede a capture as always, but the figure is SAVE's.
+    assert "kernel warm-up" in loaded.log and "profile" in loaded.log
     assert saved.kv_bytes == loaded.kv_bytes
+    assert any("as measured on SAVE" in line for line in loaded.said)
+
+
+@RUNNERS
+@pytest.mark.parametrize("whole", [False, True], ids=["a size", "all"])
+def test_what_a_profile_grows_is_grown_before_graphs_that_use_it(
+    world: World, v2: bool, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOAD skips it; whatever is captured then would lock the workspace too small, or lose it to a larger batch."""
+    sizes = {"compilation_config": {"cudagraph_capture_sizes": [8, 16]}}
+    world.save(v2, **sizes)
+    lost = next(name for name in names_of(world) if "num_tokens=8/" in name)
+    world.process(MODE="load")
+    if whole:
+        fake_core.process.broken.update(names_of(world))
+    else:
+        fake_core.process.broken.add(lost)
+    loaded = world.start(world.config(v2, **sizes))
+    assert "capture FULL 8" in loaded.captured
+    runner = loaded.worker.model_runner
+    tokens = runner.input_buffers.input_ids if v2 else runner.input_ids
+    forward_context = importlib.import_module("vllm.forward_context")
+    forward_context.run_with(forward_context.CUDAGraphMode.NONE, None, runner.model, tokens)
+
+
+@RUNNERS
+def test_another_engine_of_the_process_does_not_get_the_graphs(world: World, v2: bool) -> None:
+    world.save(v2, "FULL_AND_PIECEWISE")
+    loaded = world.load(v2, "FULL_AND_PIECEWISE")
+    loaded.check("FULL", "PIECEWISE")
+    model = importlib.import_module("vllm.model").Model(world.config(v2, "FULL_AND_PIECEWISE"))
+    model(importlib.import_module("torch").framework.tensor(bytes(8)))
+    assert len(model.pieces) == 2
+    assert [piece.concrete_cudagraph_entries for piece in model.pieces] == [{}, {}]
 
 
 @RUNNERS
@@ -346,6 +380,27 @@ def test_graphs_that_a_model_captures_itself_are_refused(world: World) -> None:
     server.check()
     assert any("Special.capture_inner_cudagraphs" in line for line in server.said)
     assert not world.archive.exists()
+
+
+@RUNNERS
+@pytest.mark.parametrize("kind", ["FlashInfer", "FlexAttention"])
+def test_attention_that_allocates_in_steps_what_graphs_read_is_refused(world: World, v2: bool, kind: str) -> None:
+    """Captures of other sizes do not rewrite FlashInfer's plan of a size, so SAVE would not find out."""
+    builder = type("Chunked", (type(f"{kind}MetadataBuilder", (), {}),), {})()
+
+    def choose(worker: Any) -> None:
+        group = importlib.import_module("vllm.v1.worker.utils").AttentionGroup
+        worker.model_runner.attn_groups = [[], [group([object()]), group([builder])]]
+
+    world.process(hook=True, MODE="auto")
+    server = world.start(world.config(v2), between=choose)
+    server.check()
+    assert f"serving natively: {kind} is not supported yet" in server.said[-1]
+    assert not world.archive.exists()
+    builder.use_trtllm_decode_attention = True
+    world.process(hook=True, MODE="auto")
+    world.start(world.config(v2), between=choose)
+    assert world.archive.exists()
 
 
 @RUNNERS

@@ -70,6 +70,7 @@ class CompilationConfig(_Hashed):
     cudagraph_capture_sizes: list[int] = field(default_factory=lambda: [8, 16, 32])
     compile_sizes: list[int] = field(default_factory=list)
     use_inductor_graph_partition: bool = False
+    static_forward_context: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -8,6 +8,7 @@ import vllm
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.compilation.piecewise_backend import PiecewiseBackend
 from vllm.config import CompilationMode, CUDAGraphMode
+from vllm.v1.worker.workspace import workspace
 
 WEIGHTS = {"w0": bytes(range(32)), "w1": bytes(range(100, 132))}
 
@@ -24,6 +25,7 @@ class Model:
         return lambda x: torch.framework.add(x, self.tensors[name][: x.length])
 
     def __call__(self, x: Any) -> Any:
+        workspace.get(x.length)
         if self.pieces is None:
             pieces = [PiecewiseBackend(self._piece(name), i) for i, name in enumerate(WEIGHTS)]
             compilation = self.config.compilation_config

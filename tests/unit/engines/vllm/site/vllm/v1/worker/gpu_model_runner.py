@@ -11,6 +11,7 @@ from vllm.config import CUDAGraphMode
 from vllm.forward_context import run_with
 from vllm.model import Model
 from vllm.v1.cudagraph_dispatcher import CudagraphDispatcher
+from vllm.v1.worker.workspace import workspace
 
 
 class GPUModelRunner:
@@ -19,6 +20,7 @@ class GPUModelRunner:
         self.input_ids = torch.framework.tensor(bytes(32))
         self.model: Any = None
         self.kv_caches: list[Any] = []
+        self.attn_groups: list[Any] = []
         self.cudagraph_dispatcher = CudagraphDispatcher(vllm_config)
 
     def load_model(self) -> None:
@@ -66,6 +68,7 @@ class GPUModelRunner:
         for runtime_mode, batch_descs in self.cudagraph_dispatcher.get_capture_descs():
             self._capture_cudagraphs(batch_descriptors=batch_descs, cudagraph_runtime_mode=runtime_mode, **more)
         set_cudagraph_capturing_enabled(False)
+        workspace.locked = True
         return 4096
 
     def decode(self, data: bytes, mode: CUDAGraphMode = CUDAGraphMode.FULL) -> bytes:

@@ -25,6 +25,7 @@ class GPUModelRunner:
         self.use_aux_hidden_state_outputs = bool(vllm_config.additional_config.get("aux"))
         self.cudagraph_manager: Any = None
         self.model_state = ModelState()
+        self.attn_groups: list[Any] = []
         self.model: Any = None
 
     def load_model(self) -> None:
