@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-from foundry.errors import corrupt, invalid, mismatch
+from foundry.errors import corrupt, error, invalid, mismatch
 from foundry.fingerprint import RULES, Fingerprint, Value
 
 NAME = "foundry.json"
@@ -76,7 +77,23 @@ def read(archive: str) -> Manifest:
         text = _core.read_text(archive, NAME)
     except UnicodeDecodeError as problem:
         raise corrupt(f"{where} is not UTF-8 text ({problem}); save the archive anew") from None
+    except _core.FoundryError as problem:
+        missing = _missing(archive)
+        if problem.kind != "io" or not missing:
+            raise
+        raise error("io", missing) from None
     return loads(text, where)
+
+
+def _missing(archive: str) -> str:
+    """Which of the usual reasons there is that an archive cannot be opened; "" if it is none of them."""
+    if not os.path.lexists(archive):
+        return f"there is no archive {archive}: check the path, or save one with `foundry run --save -- COMMAND`"
+    if os.path.isdir(archive) and not os.path.lexists(os.path.join(archive, NAME)):
+        return (
+            f"{archive} is no archive, or not all of one: it has no {NAME}; check the path, copy it again or save anew"
+        )
+    return ""
 
 
 def loads(text: str, where: str) -> Manifest:

@@ -138,6 +138,7 @@ class Beginning:
     def _save(self, decision: modes.Decision, runtime: Runtime, device: int, here: Fingerprint) -> Backend:
         from foundry.saving import SaveBackend
 
+        _try_place(decision.path)
         backend = SaveBackend(
             decision.path,
             runtime,
@@ -163,17 +164,23 @@ class Beginning:
         assert decision.manifest is not None  # it was compared
         self._report.notes = dict(decision.manifest.notes)
         self._report.warnings += _core.archive_warnings(decision.path)
-        backend = LoadBackend(
-            decision.path,
-            decision.manifest,
-            runtime,
-            device,
-            self._declared.anchors,
-            self._report,
-            self._options.fail,
-            self._options.verify,
-            self._options.exec_budget,
-        )
+        try:
+            backend = LoadBackend(
+                decision.path,
+                decision.manifest,
+                runtime,
+                device,
+                self._declared.anchors,
+                self._report,
+                self._options.fail,
+                self._options.verify,
+                self._options.exec_budget,
+            )
+        except _core.FoundryError as problem:
+            # The core names files by their places in the archive; which archive that is nobody has said yet.
+            if problem.kind not in ("io", "corrupt") or f"{decision.path}/" in str(problem):
+                raise
+            raise error(problem.kind, f"{decision.path}: {problem}") from None
         self._report.outcome = "loading"
         return backend
 
@@ -181,3 +188,17 @@ class Beginning:
         self._report.outcome, self._report.reason = "native", reason
         log.warning("%s", self._report)
         return NativeBackend(self._runtime, self._report)
+
+
+def _try_place(archive: str) -> None:
+    """Whether an archive can be made there: at the end of a start that takes minutes is too late to learn that it cannot.
+
+    Raises FoundryError.
+    """
+    from foundry import _core
+
+    try:
+        _core.Staging(archive).discard()
+    except _core.FoundryError as problem:
+        advice = " Make that folder, or choose another path for the archive." if problem.kind == "io" else ""
+        raise error(problem.kind, f"no archive can be saved as {archive}: {problem}{advice}") from None

@@ -42,27 +42,31 @@ class Decision:
 
 def chosen_mode(mode: str) -> Mode:
     """`mode`, or for "auto" what the launcher set in the environment. Raises ValueError for anything else."""
-    if mode == "auto":
-        mode = os.environ.get(MODE_VARIABLE) or "auto"
+    source = "the mode"
+    if mode == "auto" and os.environ.get(MODE_VARIABLE):
+        source, mode = MODE_VARIABLE, os.environ[MODE_VARIABLE]
     for known in MODES:
         if mode == known:
             return known
-    raise ValueError(f"the mode is {mode!r}, not one of {', '.join(MODES)}")
+    raise ValueError(f"{source} is {mode!r}, not one of {', '.join(MODES)}")
 
 
 def chosen_path(path: str | os.PathLike[str] | None) -> str:
     """`path`, or for None the launcher's. Raises ValueError if there is neither."""
     found = os.environ.get(ARCHIVE_VARIABLE) if path is None else os.fspath(path)
     if not found:
-        raise ValueError(f"no archive is named: give session() a path or set {ARCHIVE_VARIABLE}")
+        raise ValueError(
+            f"no archive is named: give session() a path, set {ARCHIVE_VARIABLE}, or start with `foundry run --archive DIR`"
+        )
     return found
 
 
 def chosen_reaction(on_mismatch: str | None) -> OnMismatch:
     """`on_mismatch`, or for None the environment's, or "fallback". Raises ValueError for anything else."""
+    source = "on_mismatch" if on_mismatch else MISMATCH_VARIABLE
     found = on_mismatch or os.environ.get(MISMATCH_VARIABLE) or "fallback"
     if found not in ("fallback", "fail"):
-        raise ValueError(f"on_mismatch is {found!r}, not 'fallback' or 'fail'")
+        raise ValueError(f"{source} is {found!r}, not 'fallback' or 'fail'")
     return cast(OnMismatch, found)
 
 

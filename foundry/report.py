@@ -114,8 +114,10 @@ class Report:
         if self.divergence:
             lines.append(self.divergence)
         if self.outcome != "native":  # then the headline says it for all of them
-            reasons = dict.fromkeys(self.fell_back.values())
-            alike = {why: [name for name, reason in self.fell_back.items() if reason == why] for why in reasons}
+            alike: dict[str, list[str]] = {}
+            for name, reason in self.fell_back.items():
+                # The graph is named in front of it: without its name the reason may be that of others, too.
+                alike.setdefault(reason.removeprefix(f"graph {name}, "), []).append(name)
             lines += [f"captured natively: {some(names)}: {reason}" for reason, names in alike.items()]
         lines += [f"left out of the archive: {name}: {' '.join(why)}" for name, why in self.left_out.items()]
         lines += [

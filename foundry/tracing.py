@@ -169,4 +169,6 @@ def read(path: str | os.PathLike[str]) -> list[Event]:
             if entry["ph"] == "X"
         ]
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as problem:
-        raise ValueError(f"{path} is no trace of Foundry: {problem!r}") from problem
+        raise ValueError(
+            f"{path} is no trace of Foundry: name the file that a start with FOUNDRY_TRACE=FILE wrote, or an archive"
+        ) from problem

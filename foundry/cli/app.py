@@ -50,9 +50,17 @@ def options(
     """Options before the command."""
 
 
+def _folder(value: str | None) -> str | None:
+    if value is not None and (not value or value.startswith("-")):
+        raise typer.BadParameter(f"{value!r} is no folder: name one between --archive and the rest of the command")
+    return value
+
+
 @app.command("run", context_settings={"allow_interspersed_args": False})
 def run_command(
-    command: Annotated[list[str], typer.Argument(help="The program and its arguments.", metavar="-- COMMAND...")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The program and its arguments.", metavar="-- COMMAND...")
+    ] = None,
     save: Annotated[bool, typer.Option("--save", help="Preload the hook, so that the program can SAVE.")] = False,
     load: Annotated[bool, typer.Option("--load", help="The program LOADs; nothing is preloaded.")] = False,
     auto: Annotated[
@@ -65,6 +73,7 @@ def run_command(
             help="The archive, for programs that leave its place open (foundry.session() without a path). "
             "Without it, FOUNDRY_ARCHIVE, else a folder in the user's cache.",
             metavar="DIR",
+            callback=_folder,
         ),
     ] = None,
     compact: Annotated[
@@ -87,6 +96,8 @@ def run_command(
     chosen = [mode for mode, wanted in flags.items() if wanted]
     if len(chosen) > 1:
         raise typer.BadParameter(f"--{chosen[0]} and --{chosen[1]} exclude each other")
+    if not command:
+        raise typer.BadParameter("name the program to start: foundry run --auto -- python serve.py")
     from foundry import modes
     from foundry.cli.run import run
 
@@ -225,7 +236,9 @@ def trace_command(
 
     try:
         tracing.write(output, source, tracing.events_of(source, device))
-    except (_core.FoundryError, ValueError, OSError) as problem:
+    except OSError as problem:
+        _fail(ValueError(f"{problem.filename or source}: {problem.strerror or problem}"))
+    except (_core.FoundryError, ValueError) as problem:
         _fail(problem)
 
 
@@ -281,7 +294,7 @@ def gc_command(
         verb = "put back" if leftover.restored else "removed"
         typer.echo(f"{'would be ' if dry_run else ''}{verb}: {leftover.path} ({size(leftover.nbytes)})")
     if not found:
-        typer.echo("nothing to remove")
+        typer.echo("nothing to remove" + ("" if os.path.lexists(folder) else f": there is no {folder}"))
 
 
 def _console() -> Any:

@@ -47,9 +47,15 @@ def as_json(checks: list[Check]) -> dict[str, Any]:
     return {"healthy": healthy(checks), "checks": [asdict(check) for check in checks]}
 
 
+_DRIVER = (
+    "; install NVIDIA's driver, or give a container access to the GPU (docker run --gpus all). Without a GPU "
+    "`python -m foundry.recipes.quickstart` uses a simulated driver"
+)
+
+
 def _driver(answer: probe.Answer) -> Check:
     if answer.problem is not None:
-        return Check("driver", "problem", answer.problem)
+        return Check("driver", "problem", answer.problem + (_DRIVER if answer.problem.startswith("no CUDA") else ""))
     version = answer.devices[0].fields["driver_version"] if answer.devices else 0
     return Check("driver", "ok", f"a CUDA {version // 1000}.{version % 1000 // 10} driver answers")
 
@@ -107,8 +113,9 @@ def _hook(plain: probe.Answer, env: Mapping[str, str]) -> list[Check]:
         target = hook.target_for(plain.devices, env)
         library = hook.hook_library(target, env)
     except hook.NoHook as problem:
-        no_device = plain.problem is not None and not env.get(hook.SM_VARIABLE)
-        return [Check("hook", "skipped" if no_device else "problem", str(problem))]
+        if plain.problem is not None and not env.get(hook.SM_VARIABLE):
+            return [Check("hook", "skipped", "there is no GPU to choose the build for")]
+        return [Check("hook", "problem", str(problem))]
     if plain.problem is not None:
         return [Check("hook", "ok", f"{library} is there (not tried: no driver)")]
     under = probe.ask({**hook.with_preload(env, library), MODE_VARIABLE: "save"})

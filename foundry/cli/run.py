@@ -38,7 +38,10 @@ def environment(mode: Mode, archive: str | None, env: Mapping[str, str], command
     if answer.problem is not None and not env.get(hook.SM_VARIABLE):
         if mode == "auto":
             return made  # without a driver there is nothing to save
-        raise hook.NoHook(answer.problem)
+        raise hook.NoHook(
+            f"{answer.problem}; `foundry doctor` looks further. On a machine without a GPU "
+            "`python -m foundry.recipes.quickstart` shows SAVE and LOAD on a simulated driver"
+        )
     if mode == "auto":
         launch = launches.key(command, env, answer.devices[0].fields if answer.devices else {})
         made[launches.LAUNCH_VARIABLE] = launch

@@ -3,8 +3,13 @@
     foundry run --save -- python -m foundry.recipes.mini_decode --save --archive decode.fdry --json save.json
     python -m foundry.recipes.mini_decode --load --archive decode.fdry --json load.json --drift
 
-Runs where the environment leads to the simulated driver (`python -m foundry.recipes.quickstart` sets it up). Exit
-code: 0 if the graphs were saved, restored or captured as asked; 1 otherwise.
+The simulated driver comes with the package; both processes find it by
+
+    export LD_LIBRARY_PATH=$(python -m foundry.recipes.simulated)
+
+FOUNDRY_SIM_DEVICE names its GPU: h100 (the default), h200, a100-40gb, a100-80gb.
+
+Exit code: 0 if the graphs were saved, restored or captured as asked; 1 otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import os
 import random
 import struct
@@ -56,7 +62,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--archive", default="decode.fdry")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.add_argument("--drift", action="store_true", help="allocate more, and weights in another order")
-    parser.add_argument("--on-mismatch", default="fallback", choices=("fallback", "fail"))
+    parser.add_argument(
+        "--on-mismatch", choices=("fallback", "fail"), help="default: FOUNDRY_ON_MISMATCH, else fallback"
+    )
     return parser.parse_args(argv)
 
 
@@ -93,6 +101,7 @@ def every_size(engine: MiniEngine) -> dict[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
     options = arguments(argv)
+    logging.getLogger("foundry").addHandler(logging.NullHandler())  # the report is printed below
     mode = "off" if options.mode == "native" else options.mode
     kind = DriftingEngine if options.drift else FoundryEngine
     try:
@@ -102,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         start = time.perf_counter() - begin
     except (foundry.FoundryError, OSError) as problem:
         print(problem, file=sys.stderr)
+        if "libcuda" in str(problem) and not isinstance(problem, foundry.FoundryError):
+            print("Set LD_LIBRARY_PATH to the simulated driver: see --help.", file=sys.stderr)
         return 1
     report = engine.session.report
     results: dict[str, Any] = {

@@ -37,7 +37,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--simulated", action="store_true", help="use the simulated driver even if there is a GPU")
     where.add_argument("--gpu", action="store_true", help="use the GPU, or fail")
-    parser.add_argument("--device", default="h100", help="the simulated GPU: h100 or a100-40gb (default: %(default)s)")
+    parser.add_argument("--device", default="h100", choices=simulated.DEVICES,
+                        help="the simulated GPU (default: %(default)s)")  # fmt: skip
     parser.add_argument("--folder", help="keep the archive and the results there (default: a temporary folder)")
     return parser.parse_args(argv)
 
@@ -50,7 +51,8 @@ def choose(options: argparse.Namespace) -> str | None:
     if answer.problem is None and answer.devices and (answer.framework or "").startswith("torch "):
         return answer.framework
     if options.gpu:
-        raise RuntimeError(answer.problem or answer.framework or "the driver sees no GPU")
+        no_framework = "PyTorch is not installed here" if answer.framework == "none" else answer.framework
+        raise RuntimeError(answer.problem or (no_framework if answer.devices else "the driver sees no GPU"))
     return None
 
 

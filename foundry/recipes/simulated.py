@@ -1,4 +1,7 @@
-"""Where the simulated driver and its code images are, and the environment in which programs use them."""
+"""Where the simulated driver and its code images are, and the environment in which programs use them.
+
+As a program it prints the driver's folder: export LD_LIBRARY_PATH=$(python -m foundry.recipes.simulated)
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 FOLDER_VARIABLE = "FOUNDRY_SIM"
 DRIVER = "libcuda.so.1"
 IMAGES = ("decode.fatbin", "assorted.fatbin")
+DEVICES = ("h100", "h200", "a100-40gb", "a100-80gb")  # the presets of csrc/sim
 
 
 def folder() -> Path:
@@ -30,3 +34,7 @@ def environment(env: Mapping[str, str], device: str | None = None) -> dict[str, 
     if device is not None:
         made["FOUNDRY_SIM_DEVICE"] = device
     return made
+
+
+if __name__ == "__main__":
+    print(folder())

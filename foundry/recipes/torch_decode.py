@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import statistics
 import sys
@@ -53,7 +54,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--compare", type=int, nargs="*", default=[1, 8, 64, 256, 512], help="sizes whose steps to time"
     )
     parser.add_argument("--repeats", type=int, default=40, help="timed rounds per size")
-    parser.add_argument("--on-mismatch", default="fallback", choices=("fallback", "fail"))
+    parser.add_argument(
+        "--on-mismatch", choices=("fallback", "fail"), help="default: FOUNDRY_ON_MISMATCH, else fallback"
+    )
     parser.add_argument(
         "--drift", action="append", default=[], choices=DRIFTS, help="do this differently from the other side"
     )
@@ -222,7 +225,12 @@ def step_times(decode: Decode, sizes: Sequence[int], repeats: int) -> tuple[list
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
     options = arguments(argv)
-    import torch
+    logging.getLogger("foundry").addHandler(logging.NullHandler())  # the report is printed below
+    try:
+        import torch
+    except ModuleNotFoundError:
+        print("torch_decode needs PyTorch 2.8 or later: install it into this environment", file=sys.stderr)
+        return 1
 
     begin = time.perf_counter()
     torch.cuda.init()

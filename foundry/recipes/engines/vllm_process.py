@@ -36,18 +36,27 @@ ENVIRONMENT = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options that shape the engine; recipes hand them on."""
     parser.add_argument("--model", help="a model's folder or name (default: Qwen3-0.6B's shape, random weights)")
-    parser.add_argument("--layers", type=int, default=28, help="layers of the default model")
-    parser.add_argument("--runner", default="auto", choices=("auto", "v1", "v2"), help="vLLM's model runner")
-    parser.add_argument("--compile", type=int, default=0, choices=(0, 3), help="vLLM's compilation mode")
+    parser.add_argument("--layers", type=int, default=28, help="of the default model (default: %(default)s)")
     parser.add_argument(
-        "--cudagraph", default="FULL_DECODE_ONLY", choices=("FULL_DECODE_ONLY", "FULL", "FULL_AND_PIECEWISE")
+        "--runner", default="auto", choices=("auto", "v1", "v2"), help="vLLM's model runner (default: vLLM chooses)"
     )
-    parser.add_argument("--sizes", default="all", help='capture sizes: "all" is 1, 2, 4, 8, 16, ... 512')
-    parser.add_argument("--max-num-seqs", type=int, default=512)
-    parser.add_argument("--max-model-len", type=int, default=2048)
+    parser.add_argument("--compile", type=int, default=0, choices=(0, 3), help="vLLM's compilation mode (default: 0)")
+    parser.add_argument(
+        "--cudagraph",
+        default="FULL_DECODE_ONLY",
+        choices=("FULL_DECODE_ONLY", "FULL", "FULL_AND_PIECEWISE"),
+        help="vLLM's cudagraph_mode (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sizes", default="all", help='capture sizes, as 1,2,8 (default: "all", 1, 2, 4, 8, 16, ... 512)'
+    )
+    parser.add_argument("--max-num-seqs", type=int, default=512, help="largest batch (default: %(default)s)")
+    parser.add_argument("--max-model-len", type=int, default=2048, help="longest sequence (default: %(default)s)")
     parser.add_argument("--attention", help="attention backend, for instance TRITON_ATTN")
-    parser.add_argument("--kv-gib", type=float, default=16.0, help="size of the KV cache; 0 lets vLLM profile")
-    parser.add_argument("--memory", type=float, default=0.9, help="vLLM's gpu_memory_utilization")
+    parser.add_argument(
+        "--kv-gib", type=float, default=16.0, help="of KV cache; 0: vLLM profiles (default: %(default)s)"
+    )
+    parser.add_argument("--memory", type=float, default=0.9, help="gpu_memory_utilization (default: %(default)s)")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs at all")
     parser.add_argument("--separate", action="store_true", help="the engine in a process of its own, as in a server")
     parser.add_argument(
@@ -57,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--replicas", type=int, default=1, help="data-parallel replicas, a GPU each (with --asynchronous)"
     )
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 64, 256], help="batch sizes to time")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens to generate per prompt")
+    parser.add_argument("--tokens", type=int, default=64, help="per prompt (default: %(default)s)")
 
 
 def capture_sizes(text: str) -> list[int]:
@@ -157,7 +166,8 @@ def _attribute(module: str, name: str) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Starts the engine, generates, writes the results; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m foundry.recipes.engines.vllm_process", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m foundry.recipes.engines.vllm_process", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add_options(parser)
     parser.add_argument("--json", required=True, metavar="FILE", help="where to write the results")
     parser.add_argument("--compare", action="store_true", help="also time restored graphs against native ones in turns")

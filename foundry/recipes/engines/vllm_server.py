@@ -111,7 +111,8 @@ def outcome(said: Sequence[str]) -> tuple[str, int]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Starts the server, asks, ends it, writes the results; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m foundry.recipes.engines.vllm_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m foundry.recipes.engines.vllm_server", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add_options(parser)
     parser.add_argument("--json", required=True, metavar="FILE", help="where to write the results")
     options = parser.parse_args(argv)

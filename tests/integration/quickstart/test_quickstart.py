@@ -80,7 +80,10 @@ def test_another_gpu_is_refused_and_captures_natively(saved: tuple[Path, str, di
     assert code == 1 and load["outcome"] == "native" and load["restored"] == 0
     assert "sm_count" in output and "compute_capability" in output
     assert load["tokens"] == load["tokens_eager"]
+    assert output.count("differ)") == 1  # said once
     code, load, output = decode(folder, other, "load", "--on-mismatch", "fail")
+    assert code == 1 and load == {} and "sm_count" in output
+    code, load, output = decode(folder, other, "load", FOUNDRY_ON_MISMATCH="fail")
     assert code == 1 and load == {} and "sm_count" in output
 
 
@@ -116,6 +119,32 @@ def test_save_without_the_hook_names_the_launcher(tmp_path: Path) -> None:
     done = python("foundry.recipes.mini_decode", "--save", "--archive", str(tmp_path / "a"), env=env)
     assert done.returncode == 1 and "foundry run --save -- python" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_ends_save_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("not an archive")
+    code, results, output = decode(tmp_path, "h100", "save")
+    assert code == 1 and results == {} and "Choose another path for the archive" in output
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_without_the_simulated_driver_mini_decode_says_how_to_find_it(tmp_path: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    folder = python("foundry.recipes.simulated", env=env).stdout.strip()
+    done = python("foundry.recipes.mini_decode", "--native", env={**env, "LD_LIBRARY_PATH": folder})
+    assert done.returncode == 0, done.stdout + done.stderr
+    if (probed := python("foundry", "doctor", "--json", env=env)).returncode == 0:
+        pytest.skip(f"this machine has a driver: {probed.stdout}")
+    done = python("foundry.recipes.mini_decode", "--native", env=env)
+    assert done.returncode == 1 and "Set LD_LIBRARY_PATH to the simulated driver" in done.stderr
+
+
+def test_every_device_that_the_quickstart_offers_is_simulated() -> None:
+    found = set()
+    for device in simulated.DEVICES:
+        done = python("foundry", "doctor", "--json", env=simulated.environment(os.environ, device))
+        found |= {check["sentence"] for check in json.loads(done.stdout)["checks"] if check["name"] == "gpu"}
+    assert len(found) == len(simulated.DEVICES)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -127,6 +127,19 @@ def test_wrong_arguments_are_2(arguments: list[str]) -> None:
     assert result.exit_code == 2
 
 
+@pytest.mark.parametrize("arguments", [[], ["--"], ["--save"], ["--auto", "--"]])
+def test_run_without_a_program_says_how_to_name_one(arguments: list[str]) -> None:
+    result = invoke("run", *arguments)
+    assert result.exit_code == 2 and "foundry run --auto -- python serve.py" in result.stderr
+
+
+def test_what_follows_archive_must_be_a_folder() -> None:
+    """`--archive -- CMD` would run CMD, with an archive named "--"."""
+    for value in ("--", ""):
+        result = invoke("run", "--off", "--archive", value, "true")
+        assert result.exit_code == 2 and f"{value!r} is no folder" in result.stderr
+
+
 def test_save_environment(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     asked = answer(monkeypatch)
     env = {"FOUNDRY_HOOK_LIBRARY": str(library), "LD_PRELOAD": "a.so b.so:c.so", "X": "1"}
@@ -234,7 +247,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     answer(monkeypatch, problem="libcuda.so.1 was not found", devices=[])
     env = {"FOUNDRY_HOOK_LIBRARY": str(library), "XDG_CACHE_HOME": str(library.parent)}
     assert "LD_PRELOAD" not in run.environment("auto", None, env)
-    with pytest.raises(hook.NoHook, match=r"libcuda.so.1 was not found"):
+    with pytest.raises(hook.NoHook, match=r"libcuda.so.1 was not found; `foundry doctor` .*quickstart"):
         run.environment("save", None, env)
     # Whoever names the target knows what they do (the program may set up the driver itself).
     assert "LD_PRELOAD" in run.environment("save", None, {**env, "FOUNDRY_SM": "90"})
@@ -336,6 +349,16 @@ def test_problems(
     assert result.exit_code == 1 and words in result.stdout
 
 
+def test_no_driver_says_what_to_do(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
+    monkeypatch.delenv("FOUNDRY_HOOK_LIBRARY")
+    found = examine(monkeypatch, problem="no CUDA driver: libcuda.so.1 cannot be opened", devices=[])
+    assert "install NVIDIA's driver" in found["driver"][0].sentence and "quickstart" in found["driver"][0].sentence
+    assert found["hook"][0] == doctor.Check("hook", "skipped", "there is no GPU to choose the build for")
+    # Foundry's own extension is another matter.
+    found = examine(monkeypatch, problem="Foundry's extension cannot be loaded: no _core", devices=[])
+    assert "NVIDIA" not in found["driver"][0].sentence
+
+
 def test_no_torch_and_interposers_are_warnings(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     env = {"FOUNDRY_HOOK_LIBRARY": str(library), "LD_PRELOAD": f"/x/jemalloc.so:{library}"}
     found = examine(monkeypatch, env, framework="none", diagnoses=["an image could not be copied"])
@@ -388,7 +411,10 @@ def test_gc_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked.clear()
     assert "would be removed" in invoke("gc", str(tmp_path), "--dry-run").stdout
     assert {name for name, _ in asked} == {"list"}
-    assert invoke("gc", str(tmp_path / "nothing")).stdout == "nothing to remove\n"
+    (tmp_path / "empty").mkdir()
+    assert invoke("gc", str(tmp_path / "empty")).stdout == "nothing to remove\n"
+    # Whoever mistyped the folder sees it.
+    assert invoke("gc", str(tmp_path / "none")).stdout == f"nothing to remove: there is no {tmp_path / 'none'}\n"
 
 
 def test_help_explains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,6 @@ def test_too_many_entries(manifest: archive_json.Manifest, monkeypatch: pytest.M
 
 
 def test_read_names_the_missing_file(world: World) -> None:
-    with pytest.raises(foundry.FoundryError, match="foundry.json cannot be read"):
+    with pytest.raises(foundry.FoundryError, match="there is no archive"):
         archive_json.read(str(world.archive))
     assert fake_core.process.zones == {}

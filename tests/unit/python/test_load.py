@@ -10,6 +10,7 @@ from fake_framework import Framework
 from session_world import SIZES, Engine, World, start
 
 import foundry
+from foundry.report import Report
 
 
 def loaded(engine: Engine) -> dict[int, str]:
@@ -101,6 +102,15 @@ def test_a_reason_that_graphs_share_is_said_once(
     assert "captured natively: decode/16, decode/32: " in str(report)
 
 
+def test_a_reason_that_names_the_graph_is_said_once_too() -> None:
+    why = {n: f"graph decode/{n}, node 2 (kernel k): code image 1: images/ab: its hash is wrong" for n in (8, 16)}
+    report = Report("a", "load", "restored", fell_back={f"decode/{n}": reason for n, reason in why.items()})
+    (line,) = [line for line in str(report).splitlines() if "captured natively" in line]
+    assert (
+        line == "captured natively: decode/8, decode/16: node 2 (kernel k): code image 1: images/ab: its hash is wrong"
+    )
+
+
 def test_a_graph_asked_for_late_falls_back_too(world: World) -> None:
     world.save()
     engine = world.load(before=lambda engine: fake_core.process.broken.add("decode/32"), sizes=(8, 16))
@@ -173,7 +183,7 @@ def test_missing_archive_is_native_with_a_reason(world: World, mode: str) -> Non
 
 
 def test_missing_archive_fails_with_fail(world: World) -> None:
-    with pytest.raises(foundry.FoundryError, match="cannot be read"):
+    with pytest.raises(foundry.FoundryError, match="there is no archive"):
         world.load(session={"on_mismatch": "fail"})
 
 

@@ -71,6 +71,46 @@ def test_bad_arguments() -> None:
         foundry.session("a", "off").phase("weights")
 
 
+@pytest.mark.parametrize("variable", ["FOUNDRY_MODE", "FOUNDRY_ON_MISMATCH"])
+def test_bad_values_of_the_environment_name_their_variable(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "perhaps")
+    with pytest.raises(ValueError, match=f"{variable} is 'perhaps'"):
+        foundry.session("a")
+
+
+def test_a_place_that_cannot_be_written_is_known_before_anything_is_captured(world: World) -> None:
+    world.archive = world.archive.parent / "none" / "decode.fdry"
+    calls: list[int] = []
+    with pytest.raises(foundry.FoundryError, match=r"none/decode\.fdry: .*Make that folder, or choose another path"):
+        world.save(inside=lambda engine: calls.append(1))
+    assert not calls
+    # Mode "auto" is never worse than native, and says why there will be no archive.
+    engine = world.save(mode="auto")
+    engine.check()
+    assert engine.session.report.outcome == "native" and "Make that folder" in engine.session.report.reason
+    world.archive.parent.mkdir()
+    assert world.save(mode="auto").session.report.outcome == "saved"
+    assert [entry.name for entry in world.archive.parent.iterdir()] == ["decode.fdry"]
+
+
+def test_an_archive_that_is_not_there_says_what_to_do(world: World) -> None:
+    assert "save one with `foundry run --save" in world.load().session.report.reason
+    world.archive.mkdir()
+    assert "it has no foundry.json" in world.load().session.report.reason
+
+
+def test_a_damaged_file_is_named_with_its_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*arguments: object) -> None:
+        raise fake_core.fail("corrupt", "rank_0/graphs.fdry, header: it says 8 bytes, the file has 4.")
+
+    world.save()
+    monkeypatch.setattr(fake_core, "Archive", damaged)
+    assert world.load().session.report.reason.startswith(f"{world.archive}: rank_0/graphs.fdry, header")
+    with pytest.raises(foundry.FoundryError, match="graphs.fdry, header") as raised:
+        world.load(session={"on_mismatch": "fail"})
+    assert str(world.archive) in str(raised.value) and raised.value.kind == "corrupt"
+
+
 def test_one_session_at_a_time(world: World) -> None:
     fake_core.new_process(hook=True)
     framework = Framework()

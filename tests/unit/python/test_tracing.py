@@ -155,6 +155,15 @@ def test_what_is_no_recording_is_one_clear_error(tmp_path: Path, text: str) -> N
         tracing.read(path)
     result = invoke("trace", str(path), "-o", str(tmp_path / "start.html"))
     assert result.exit_code == 1 and not (tmp_path / "start.html").exists()
+    assert "FOUNDRY_TRACE=FILE" in result.stderr
+
+
+def test_files_that_are_not_there_are_one_sentence(tmp_path: Path) -> None:
+    result = invoke("trace", str(tmp_path / "none.json"), "-o", str(tmp_path / "start.html"))
+    assert (result.exit_code, result.stderr) == (1, f"foundry: {tmp_path}/none.json: No such file or directory\n")
+    tracing.write(tmp_path / "start.json", [])
+    result = invoke("trace", str(tmp_path / "start.json"), "-o", str(tmp_path / "none" / "start.html"))
+    assert (result.exit_code, result.stderr) == (1, f"foundry: {tmp_path}/none/start.html: No such file or directory\n")
 
 
 def test_nothing_is_recorded_unasked(world: World) -> None:
