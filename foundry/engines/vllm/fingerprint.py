@@ -11,25 +11,61 @@ from typing import Any
 
 # Variables that do not change what a graph computes or where memory lies. Prefixes.
 _IRRELEVANT = (
+    "VLLM_ALLOW_INSECURE",
+    "VLLM_ALLOW_LONG",
+    "VLLM_ALLOW_RUNTIME_LORA",
     "VLLM_API_KEY",
     "VLLM_ASSETS",
+    "VLLM_AUDIO_",
     "VLLM_CACHE_ROOT",
+    "VLLM_CI_",
     "VLLM_CONFIG",
     "VLLM_DEBUG",
+    "VLLM_DISABLE_LOG",
+    "VLLM_DISABLE_REQUEST_ID",
     "VLLM_DO_NOT_TRACK",
     "VLLM_DP_",
+    "VLLM_ENABLE_RESPONSES",
     "VLLM_ENABLE_V1_MULTIPROCESSING",
+    "VLLM_ENFORCE_STRICT_TOOL",
     "VLLM_ENGINE_",
+    "VLLM_EXECUTE_MODEL_TIMEOUT",
+    "VLLM_GC_DEBUG",
+    "VLLM_GPT_OSS",
     "VLLM_HOST_IP",
     "VLLM_HTTP",
+    "VLLM_IMAGE_",
+    "VLLM_KEEP_ALIVE",
+    "VLLM_KV_EVENTS",
     "VLLM_LOG",
+    "VLLM_LOOPBACK_IP",
+    "VLLM_LORA_RESOLVER",
+    "VLLM_MAX_AUDIO",
+    "VLLM_MAX_N_SEQUENCES",
+    "VLLM_MEDIA_",
+    "VLLM_MODEL_REDIRECT",
+    "VLLM_MQ_",
+    "VLLM_MSGPACK",
     "VLLM_NO_USAGE",
+    "VLLM_OBJECT_STORAGE",
     "VLLM_PLUGINS",
     "VLLM_PORT",
+    "VLLM_PROCESS_NAME",
+    "VLLM_RAY_",
+    "VLLM_REGEX",
+    "VLLM_RINGBUFFER",
     "VLLM_RPC",
     "VLLM_SERVER",
+    "VLLM_SKIP_MODEL_NAME",
+    "VLLM_SYSTEM_START",
+    "VLLM_TOOL_",
+    "VLLM_TRACE_FUNCTION",
     "VLLM_USAGE",
-    "VLLM_WORKER_MULTIPROC",
+    "VLLM_USE_MODELSCOPE",
+    "VLLM_V1_OUTPUT_PROC",
+    "VLLM_VIDEO_",
+    "VLLM_WORKER_",
+    "VLLM_XGRAMMAR",
 )
 
 # What a model configuration says about places and texts, not about computation. The path: the same model may be
@@ -45,8 +81,10 @@ _NOT_COMPUTED = frozenset(
         "hf_token",
         "io_processor_plugin",
         "logprobs_mode",
+        "max_logprobs",
         "model",
         "model_weights",
+        "renderer_num_workers",
         "revision",
         "code_revision",
         "seed",
@@ -142,7 +180,8 @@ def _model_hash(model: Any) -> str:
         value = getattr(model, field.name, None)
         if field.name not in _NOT_COMPUTED and isinstance(value, (str, int, float, enum.Enum, type(None))):
             settings[field.name] = str(value)
-    return _digest([shape, settings])
+    # Of weights that are quantized as they are loaded; the model's configuration file does not know it.
+    return _digest([shape, settings, getattr(model, "quantization_config", None)])
 
 
 def _parts_hash(config: Any) -> str:
@@ -156,5 +195,10 @@ def _lora(lora: Any) -> str:
 
 
 def _environment() -> str:
-    names = sorted(name for name in os.environ if name.startswith("VLLM_") and not name.startswith(_IRRELEVANT))
+    """Variables of vLLM's own: Kubernetes names those of a service `vllm-x` VLLM_X_SERVICE_HOST and the like."""
+    import vllm.envs
+
+    known = getattr(vllm.envs, "environment_variables", os.environ)
+    names = sorted(name for name in known if name.startswith("VLLM_") and not name.startswith(_IRRELEVANT))
+    names = [name for name in names if name in os.environ]
     return " ".join(f"{name}={os.environ[name]}" for name in names)

@@ -204,9 +204,14 @@ def test_where_the_model_lies_does_not_matter(config: Any, monkeypatch: pytest.M
     shape = config.model_config.hf_config.to_dict() | {"_name_or_path": "/mnt/elsewhere", "transformers_version": "9"}
     config.model_config.hf_config.to_dict = lambda: shape
     config.model_config.seed = 7
+    config.model_config.max_logprobs = 5
     monkeypatch.setenv("VLLM_CACHE_ROOT", "/mnt/cache")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
     monkeypatch.setenv("VLLM_PORT", "8000")
+    monkeypatch.setenv("VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS", "2")
+    # Services of a cluster, of which every container is told.
+    monkeypatch.setenv("VLLM_QWEN_SERVICE_HOST", "10.0.0.7")
+    monkeypatch.setenv("VLLM_QWEN_PORT_8000_TCP_ADDR", "10.0.0.7")
     monkeypatch.setenv("OTHER", "1")
     assert fields(config) == before
 
@@ -234,6 +239,7 @@ CHANGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "encoder flag": (set_("model_config.is_encoder_decoder", True), "model_config"),
     "dtype": (set_("model_config.dtype", "float16"), "model_dtype"),
     "quantization": (set_("model_config.quantization", "fp8"), "quantization"),
+    "quantization as loaded": (set_("model_config.quantization_config", {"linear": "fp8"}), "model_config"),
     "length": (set_("model_config.max_model_len", 8192), "max_model_len"),
     "sequences": (set_("scheduler_config.max_num_seqs", 64), "max_num_seqs"),
     "tokens": (set_("scheduler_config.max_num_batched_tokens", 64), "max_num_batched_tokens"),

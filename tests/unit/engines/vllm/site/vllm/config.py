@@ -33,6 +33,8 @@ class ModelConfig:
     model: str = "/models/here"
     dtype: str = "bfloat16"
     quantization: str | None = None
+    quantization_config: Any = None
+    max_logprobs: int = 20
     max_model_len: int = 4096
     enforce_eager: bool = False
     is_multimodal_model: bool = False
