@@ -64,10 +64,9 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         if reason:
             self.foundry.refuse(reason)
             return False
-        parallel = config.parallel_config
-        rank = int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank) or 0)
-        if rank and _saves():
-            say(f"serving natively: data-parallel replica {rank} does not save: replica 0 saves for all")
+        reason = _leaves_saving(config.parallel_config)
+        if reason:
+            say(f"serving natively: {reason}")
             return False
         return True
 
@@ -176,10 +175,21 @@ def _compiles(config: Any) -> bool:
     return mode is not None and mode.name == "VLLM_COMPILE"
 
 
-def _saves() -> bool:
+def _leaves_saving(parallel: Any) -> str:
+    """Why this replica is native where one is to save: another one does. "" if it need not be."""
     from foundry import modes
 
-    return modes.chosen_mode("auto") in ("save", "auto") and modes.hook_present()
+    mode = modes.chosen_mode("auto")
+    if mode not in ("save", "auto") or not modes.hook_present():
+        return ""
+    replica = int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank) or 0)
+    # Each machine may have archives of its own. Where they share them, the later of two SAVEs gives way, which "save"
+    # would make an error.
+    local = replica if mode == "save" else int(getattr(parallel, "data_parallel_rank_local", None) or 0)
+    if not local:
+        return ""
+    whom = "all" if local == replica else "those of this machine"
+    return f"data-parallel replica {replica} does not save: replica {replica - local} saves for {whom}"
 
 
 def _adapter(runner: str, start: EngineStart) -> Adapter:

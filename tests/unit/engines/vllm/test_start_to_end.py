@@ -407,7 +407,12 @@ def test_attention_that_allocates_in_steps_what_graphs_read_is_refused(world: Wo
 def test_one_replica_saves_and_all_load(world: World, v2: bool) -> None:
     def start(rank: int, mode: str) -> Server:
         world.process(hook=mode == "save", MODE=mode)
-        parallel = {"data_parallel_size": 2, "data_parallel_rank": rank, "data_parallel_index": rank}
+        parallel = {
+            "data_parallel_size": 2,
+            "data_parallel_rank": rank,
+            "data_parallel_index": rank,
+            "data_parallel_rank_local": rank,
+        }
         return world.start(world.config(v2, parallel_config=parallel))
 
     second = start(1, "save")
@@ -418,6 +423,28 @@ def test_one_replica_saves_and_all_load(world: World, v2: bool) -> None:
         loaded = start(rank, "load")
         assert loaded.log == []
         loaded.check()
+
+
+@RUNNERS
+@pytest.mark.parametrize(("mode", "saving"), [("auto", [0, 2]), ("save", [0])])
+def test_one_replica_of_each_machine_saves_where_nobody_asked_which(
+    world: World, v2: bool, mode: str, saving: list[int]
+) -> None:
+    """Replicas 2 and 3 are on another machine, whose archives may be its own."""
+    for rank, first in ((0, 0), (1, 0), (2, 2), (3, 2)):
+        world.archive = world.archive.with_name(f"{rank}.fdry")
+        world.process(hook=True, MODE=mode)
+        # As vLLM leaves it for models without experts.
+        parallel = {"data_parallel_index": rank, "data_parallel_rank_local": rank - first}
+        server = world.start(world.config(v2, parallel_config=parallel))
+        server.check()
+        assert world.archive.exists() == (rank in saving)
+        if rank not in saving:
+            whom = "those of this machine" if mode == "auto" and first else "all"
+            saves = first if mode == "auto" else 0
+            assert server.said == [
+                f"serving natively: data-parallel replica {rank} does not save: replica {saves} saves for {whom}"
+            ]
 
 
 @RUNNERS

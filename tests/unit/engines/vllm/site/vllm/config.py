@@ -81,6 +81,7 @@ class ParallelConfig(_Hashed):
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     data_parallel_rank: int = 0
+    data_parallel_rank_local: int | None = None
     data_parallel_index: int = 0
     prefill_context_parallel_size: int = 1
     decode_context_parallel_size: int = 1

@@ -1,10 +1,7 @@
 environment_variables = {
-    name: None
-    for name in (
-        "VLLM_CACHE_ROOT",
-        "VLLM_LOGGING_LEVEL",
-        "VLLM_PORT",
-        "VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS",
-        "VLLM_USE_TRITON_AWQ",
-    )
+    "VLLM_CACHE_ROOT": str,
+    "VLLM_LOGGING_LEVEL": str,
+    "VLLM_PORT": int,
+    "VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS": int,
+    "VLLM_USE_TRITON_AWQ": bool,
 }
