@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 # Replays between two events, and how often each graph has its turn.
 INNER, ROUNDS = 10, 60
 
 
-def in_turns(
-    restored: Callable[[], None], native: Callable[[], None], again: Callable[[], None] | None = None
-) -> dict[str, float]:
+def in_turns(restored: Callable[[], None], native: Callable[[], None], *others: Callable[[], None]) -> dict[str, Any]:
     """Milliseconds of a replay, by events on the current stream: medians, their ratio, and how far native ones spread.
 
-    again: another native graph of the same, captured anew: how far two native ones differ.
+    others: more native graphs of the same, captured anew: how far two native ones differ, each with memory of its own.
     None may write what another reads otherwise than that does itself.
     """
     import torch
 
-    graphs = {"restored": restored, "native": native} | ({"again": again} if again is not None else {})
+    graphs = {"restored": restored, "native": native} | {f"other {i}": other for i, other in enumerate(others)}
     times: dict[str, list[float]] = {name: [] for name in graphs}
     torch.cuda.synchronize()
     for turn in range(-2, ROUNDS):  # the first ones bring clocks up, and count for nothing
@@ -32,8 +31,8 @@ def in_turns(
             end.synchronize()
             if turn >= 0:
                 times[name].append(start.elapsed_time(end) / INNER)
-    row = compared(times["native"], times["restored"])
-    return row if again is None else {**row, "again": round(statistics.median(times["again"]), 5)}
+    medians = [round(statistics.median(times[name]), 5) for name in list(graphs)[2:]]
+    return {**compared(times["native"], times["restored"]), **({"others": medians} if medians else {})}
 
 
 def compared(native: list[float], restored: list[float]) -> dict[str, float]:
@@ -49,6 +48,6 @@ def compared(native: list[float], restored: list[float]) -> dict[str, float]:
     }
 
 
-def as_good(row: dict[str, float], tolerance: float = 0.005) -> bool:
+def as_good(row: Mapping[str, Any], tolerance: float = 0.005) -> bool:
     """Whether restored graphs are no slower than native ones, by more than the tolerance and than those spread."""
-    return row["restored"] <= max(row["native"] * (1 + tolerance), row["native_p95"], row.get("again", 0.0))
+    return bool(row["restored"] <= max(row["native"] * (1 + tolerance), row["native_p95"], *row.get("others", ())))

@@ -197,11 +197,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console.print(made)
 
 
-def replays(rows: Sequence[Mapping[str, float]], native: str, restored: str) -> None:
+def replays(rows: Sequence[Mapping[str, Any]], native: str, restored: str) -> None:
     """Prints what in_turns measured, a row for each batch size; `native`, `restored`: heads of columns."""
-    again = any("again" in row for row in rows)
+    others = any("others" in row for row in rows)
     table(
-        ("batch", native, restored, "ratio", "native 5 % .. 95 %", *(["another native one"] if again else [])),
+        ("batch", native, restored, "ratio", "native 5 % .. 95 %", *(["other native ones"] if others else [])),
         [
             (
                 str(row["batch"]),
@@ -209,12 +209,12 @@ def replays(rows: Sequence[Mapping[str, float]], native: str, restored: str) -> 
                 f"{row['restored']:.4f}",
                 f"{row['ratio']:.4f}",
                 f"{row['native_p5']:.4f} .. {row['native_p95']:.4f}",
-                *([f"{row['again']:.4f}"] if again else []),
+                *([" ".join(f"{other:.4f}" for other in row["others"])] if others else []),
             )
             for row in rows
         ],
     )
-    slow = [str(row["batch"]) for row in rows if not in_turns.as_good(dict(row))]
+    slow = [str(row["batch"]) for row in rows if not in_turns.as_good(row)]
     if slow:
         console.print(f"slower than native by more than 0.5 % and than native ones spread: batch {', '.join(slow)}")
 

@@ -223,5 +223,5 @@ def test_graphs_are_compared_with_inputs_of_their_size(kind: Any, monkeypatch: p
     monkeypatch.setattr(vllm_graphs, "in_turns", in_turns)
     rows = vllm_graphs.compare(types.SimpleNamespace(model_runner=runner))
     assert rows == [{"batch": 1, "ratio": 1.0}, {"batch": 8, "ratio": 1.0}]  # 24 is not among those asked for
-    assert seen == [3, 3] and runner.captured == 4
+    assert seen == [1 + vllm_graphs.NATIVE] * 2 and runner.captured == 2 * vllm_graphs.NATIVE
     assert dict(vllm_graphs._table(runner)) == first
