@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -41,6 +41,10 @@ class Adapter:
         return support.attention_refusal(runner)
 
     # ---- SAVE
+
+    def profiling(self, runner: Any) -> AbstractContextManager[None]:
+        """Around the profile, which LOAD does not run."""
+        return nullcontext()
 
     @contextmanager
     def saving(self, runner: Any) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +12,9 @@ from vllm.v1.worker import gpu_model_runner
 
 from foundry.engines.vllm import keys
 from foundry.engines.vllm.adapter import Adapter, nothing
+
+# The batch, and what tells whether it is for the groups of the KV cache.
+_BATCH = ("input_batch", "_init_block_sizes", "_init_kernel_block_sizes")
 
 
 class AdapterV1(Adapter):
@@ -22,6 +25,15 @@ class AdapterV1(Adapter):
     def __init__(self, start: Any) -> None:
         super().__init__(start)
         self._lacking: set[tuple[Any, Any]] = set()
+
+    @contextmanager
+    def profiling(self, runner: Any) -> Iterator[None]:
+        """Captures to measure them, with a KV cache that goes again; but a batch made for its groups would stay, where
+        LOAD has none. Without it both make that batch with the real KV cache."""
+        made = vars(runner)
+        before = {name: made[name] for name in _BATCH if name in made}
+        yield
+        made.update(before)
 
     def restore(self, runner: Any) -> list[str]:
         """Fills the wrapper of the model, and keeps the pieces."""

@@ -72,7 +72,15 @@ V1: tuple[Seam, ...] = (
         "its buffers are a phase",
         ("vllm_config", "device"),
         "v1",
-        ("attn_groups", "cudagraph_dispatcher", "get_model", "model", "vllm_config"),
+        (
+            "_init_block_sizes",
+            "attn_groups",
+            "cudagraph_dispatcher",
+            "get_model",
+            "input_batch",
+            "model",
+            "vllm_config",
+        ),
     ),
     Seam(_V1, "GPUModelRunner.capture_model", "captures", (), "v1"),
     Seam(

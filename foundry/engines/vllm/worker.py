@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -97,7 +97,8 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
                 return known
             start.refuse(problem)
         # vLLM's figure counts what PyTorch reserves, whichever pool it is in.
-        with start.private("profile"):
+        adapter = self.foundry_adapter if start.state == "save" else None
+        with start.private("profile"), adapter.profiling(self.model_runner) if adapter else nullcontext():
             measured = int(super().determine_available_memory())
         if start.state == "save":
             start.notes[_KV_BYTES] = measured

@@ -242,6 +242,22 @@ def test_a_figure_just_as_large_as_free_memory_fits(world: World) -> None:
     assert world.start(world.config(True)).log == []
 
 
+@RUNNERS
+def test_a_batch_that_profiling_replaced_is_made_anew_where_load_makes_it(world: World, v2: bool) -> None:
+    """V1 profiles captures with a KV cache; with several groups, say, that exchanges the input batch."""
+    groups = {"groups": 2}
+    world.process(hook=True, MODE="save")
+    config = world.config(v2)
+    config.additional_config = groups
+    world.start(config).check()
+    world.process(MODE="load")
+    config = world.config(v2)
+    config.additional_config = groups
+    loaded = world.start(config)
+    assert loaded.log == []
+    loaded.check()
+
+
 # ---- V2's outputs
 
 

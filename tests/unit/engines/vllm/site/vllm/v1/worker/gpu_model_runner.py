@@ -14,10 +14,16 @@ from vllm.v1.cudagraph_dispatcher import CudagraphDispatcher
 from vllm.v1.worker.workspace import workspace
 
 
+class InputBatch:
+    def __init__(self) -> None:
+        self.table = torch.framework.tensor(bytes(32))
+
+
 class GPUModelRunner:
     def __init__(self, vllm_config: Any, device: Any) -> None:
         self.vllm_config, self.device = vllm_config, device
-        self.input_ids = torch.framework.tensor(bytes(32))
+        self.input_batch = InputBatch()
+        self._init_block_sizes = [16]
         self.model: Any = None
         self.kv_caches: list[Any] = []
         self.attn_groups: list[Any] = []
@@ -33,7 +39,20 @@ class GPUModelRunner:
         vllm.log.append("profile")
         self.scratch = run_with(CUDAGraphMode.NONE, None, self.model, self.input_ids)
 
+    @property
+    def input_ids(self) -> Any:
+        """All that steps write is in the batch here."""
+        return self.input_batch.table
+
+    def profile_cudagraph_memory(self) -> int:
+        self.initialize_kv_cache({"bytes": 0})
+        self.kv_caches.clear()
+        return 0
+
     def initialize_kv_cache(self, kv_cache_config: Any) -> None:
+        block_sizes = [16] * self.vllm_config.additional_config.get("groups", 1)
+        if block_sizes != self._init_block_sizes:
+            self._init_block_sizes, self.input_batch = block_sizes, InputBatch()
         self.kv_caches = [torch.framework.tensor(bytes(64))]
 
     def _dummy_run(self, num_tokens: int, cudagraph_runtime_mode: Any = CUDAGraphMode.NONE, desc: Any = None) -> Any:

@@ -41,6 +41,7 @@ class Worker:
 
     def determine_available_memory(self) -> int:
         self.model_runner.profile_run()
+        self.model_runner.profile_cudagraph_memory()
         self.available_kv_cache_memory_bytes = 5000
         return self.available_kv_cache_memory_bytes
 
