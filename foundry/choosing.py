@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("foundry")
 
+_DAMAGED = ("io", "corrupt")  # kinds of error for files that are missing or not what they should be
+
 
 @dataclass(frozen=True)
 class Options:
@@ -131,9 +133,16 @@ class Beginning:
             if options.fail:
                 raise error("mismatch", f"{decision.reason}\n{fingerprint.mismatch_table(decision.mismatches)}")
             return self._go_native(decision.reason)
-        if decision.action == "save":
-            return self._save(decision, runtime, device, here)
-        return self._load(decision, runtime, device)
+        if decision.action == "load":
+            try:
+                return self._load(decision, runtime, device)
+            except _core.FoundryError as problem:
+                if problem.kind not in _DAMAGED or options.mode != "auto" or not modes.hook_present():
+                    raise
+                # As for one that cannot even be read: otherwise no start with "auto" would ever mend it.
+                log.warning("the archive is saved anew: %s", problem)
+                report.notes, report.warnings = {}, []
+        return self._save(decision, runtime, device, here)
 
     def _save(self, decision: modes.Decision, runtime: Runtime, device: int, here: Fingerprint) -> Backend:
         from foundry.saving import SaveBackend
@@ -178,7 +187,7 @@ class Beginning:
             )
         except _core.FoundryError as problem:
             # The core names files by their places in the archive; which archive that is nobody has said yet.
-            if problem.kind not in ("io", "corrupt") or f"{decision.path}/" in str(problem):
+            if problem.kind not in _DAMAGED or f"{decision.path}/" in str(problem):
                 raise
             raise error(problem.kind, f"{decision.path}: {problem}") from None
         self._report.outcome = "loading"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.story.support import GRAPHS, Done, Place, native, nothing_mapped, same
+from tests.integration.story.support import GRAPHS, Done, Place, native, nothing_mapped, restored, same
 
 DEVICE = "a100-40gb"
 PLAIN_FILES = ("foundry.json", "rank_0/graphs.fdry", "rank_0/memory.fdry")
@@ -124,6 +124,19 @@ def test_missing_archive_in_an_engine(saved: tuple[Place, Done], tmp_path: Path)
     assert done.results["error"]["kind"] == "io"
     nothing_mapped(done)
     same(done, save)
+
+
+@pytest.mark.parametrize("name", PLAIN_FILES)
+def test_auto_saves_a_damaged_archive_anew_where_the_hook_is(tmp_path: Path, name: str) -> None:
+    """Without it that start is native; the one after it saves, and the next one loads."""
+    place = Place(tmp_path, DEVICE)
+    save = place.save()
+    path = place.archive / name
+    write(path, path.read_bytes()[:-9])
+    native(place.run("auto"), save)
+    again = place.run("auto", preload=True)
+    assert again.report["outcome"] == "saved" and again.report["saved"] == GRAPHS, again.output
+    restored(place.run("auto"), save)
 
 
 @pytest.mark.parametrize("version", [0, 2, 1 << 40, -1, 1.0, True, "1", None])

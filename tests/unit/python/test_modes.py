@@ -137,3 +137,18 @@ def test_report_is_printable(world: World, caplog: pytest.LogCaptureFixture) -> 
     loaded_text = str(world.load().session.report)
     assert "restored 3 graphs" in loaded_text and "3 tensors in place, 0 re-seated" in loaded_text
     assert text in caplog.text
+
+
+@pytest.mark.parametrize("damaged", ["foundry.json", "rank_0/all.json"])
+def test_auto_replaces_a_damaged_archive_where_it_can_save(world: World, damaged: str) -> None:
+    world.save(mode="auto")
+    path = world.archive / damaged
+    path.write_text(path.read_text()[:-20])
+    assert world.load(mode="auto").session.report.outcome == "native"
+    assert world.save(mode="load").session.report.outcome == "native"  # it was not asked to save
+    engine = world.save(mode="auto")
+    engine.check()
+    assert engine.session.report.outcome == "saved" and engine.session.report.archive == str(world.archive)
+    engine = world.load(mode="auto")
+    engine.check()
+    assert engine.session.report.outcome == "restored"
