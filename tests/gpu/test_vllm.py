@@ -40,6 +40,8 @@ CONFIGURATIONS: dict[str, list[str]] = {
     "v1-full": ["--runner", "v1", "--cudagraph", "FULL", *SMALL],
     "v2-full": ["--runner", "v2", "--cudagraph", "FULL", *SMALL],
     "triton": ["--runner", "v2", "--attention", "TRITON_ATTN", *SMALL],
+    "v1-lora": ["--runner", "v1", "--adapter", *SMALL],
+    "v2-lora": ["--runner", "v2", "--adapter", *SMALL],
     "v1-separate": ["--runner", "v1", "--separate", *SMALL],
     "v2-separate": ["--runner", "v2", "--separate", *SMALL],
     "v1-asynchronous": ["--runner", "v1", "--asynchronous", *SMALL],
@@ -170,6 +172,8 @@ def test_restored_engine_gives_native_tokens(engines: Engines, configuration: st
         assert loaded["captures"] == 0
     assert native["tokens"]["1"] == saved["tokens"]["1"] == loaded["tokens"]["1"]
     assert wrong_tokens(configuration, native["tokens"], saved["tokens"], loaded["tokens"]) == []
+    if "--adapter" in CONFIGURATIONS[configuration]:  # which is loaded when everything is restored
+        assert native["tokens"]["adapter"] == loaded["tokens"]["adapter"] != loaded["tokens"]["alone"]
 
 
 def wrong_tokens(configuration: str, native: Tokens, saved: Tokens, loaded: Tokens) -> list[str]:

@@ -96,6 +96,31 @@ def _weights(layers: int) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def adapter(folder: Path, layers: int, rank: int) -> str:
+    """The folder of a LoRA adapter for every linear layer of the model, in PEFT's format: large enough to change answers."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    linear = {
+        name.removesuffix(".weight"): shape for name, shape in _weights(layers).items() if name.endswith("_proj.weight")
+    }
+    modules = sorted({name.rsplit(".", 1)[-1] for name in linear})
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": modules, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    generator = torch.Generator().manual_seed(2)
+    weights = {}
+    for name, (outputs, inputs) in sorted(linear.items()):
+        for part, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
+            tensor = torch.empty(shape).normal_(0, 0.05, generator=generator)
+            weights[f"base_model.model.{name}.lora_{part}.weight"] = tensor.to(torch.bfloat16)
+    path = folder / "adapter_model.safetensors"
+    temporary = path.with_suffix(f".{os.getpid()}")  # several processes may write it at a time, and read it
+    save_file(weights, temporary)
+    os.replace(temporary, path)
+    return str(folder)
+
+
 def refill(model: Any) -> None:
     """Weights from N(0, 0.02), in place, the same in every process: engines' dummy weights are so small that logits tie."""
     import torch

@@ -11,7 +11,22 @@ T = TypeVar("T")
 Prompts = Sequence[list[int]]
 
 
-class Offline:
+class Engine:
+    """What both have: an adapter that answers are asked with."""
+
+    _lora: Any = None
+
+    def use_adapter(self, folder: str | None) -> None:
+        """From now on requests ask for the LoRA adapter in that folder, or for none."""
+        if folder is None:
+            self._lora = None
+            return
+        from vllm.lora.request import LoRARequest
+
+        self._lora = LoRARequest("adapter", 1, folder)
+
+
+class Offline(Engine):
     """vllm.LLM: the engine in this process or, with VLLM_ENABLE_V1_MULTIPROCESSING=1, in one of its own."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -24,7 +39,7 @@ class Offline:
         """Greedy tokens for each prompt, and the seconds that took."""
         asked = [{"prompt_token_ids": prompt} for prompt in prompts]
         begin = time.perf_counter()
-        outputs = self._llm.generate(asked, _greedy(tokens), use_tqdm=False)
+        outputs = self._llm.generate(asked, _greedy(tokens), use_tqdm=False, lora_request=self._lora)
         return [list(output.outputs[0].token_ids) for output in outputs], time.perf_counter() - begin
 
     def in_workers(self, method: Any, *arguments: Any) -> list[Any]:
@@ -34,7 +49,7 @@ class Offline:
         return found
 
 
-class Asynchronous:
+class Asynchronous(Engine):
     """vllm.v1.engine.async_llm.AsyncLLM, as `vllm serve` uses it: engines in processes of their own, one per replica."""
 
     def __init__(self, arguments: dict[str, Any], replicas: int) -> None:
@@ -59,7 +74,10 @@ class Asynchronous:
         async def one(prompt: list[int], name: str) -> list[int]:
             found: list[int] = []
             asked = {"prompt_token_ids": prompt}
-            async for output in self._engine.generate(asked, _greedy(tokens), name, data_parallel_rank=replica):
+            answers = self._engine.generate(
+                asked, _greedy(tokens), name, lora_request=self._lora, data_parallel_rank=replica
+            )
+            async for output in answers:
                 found = list(output.outputs[0].token_ids)
             return found
 

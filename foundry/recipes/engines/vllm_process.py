@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
+ADAPTER_RANK = 8
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-num-seqs", type=int, default=512, help="largest batch (default: %(default)s)")
     parser.add_argument("--max-model-len", type=int, default=2048, help="longest sequence (default: %(default)s)")
+    parser.add_argument(
+        "--adapter", action="store_true", help="LoRA, with an adapter of random weights (default model)"
+    )
     parser.add_argument("--attention", help="attention backend, for instance TRITON_ATTN")
     parser.add_argument(
         "--kv-gib", type=float, default=16.0, help="of KV cache; 0: vLLM profiles (default: %(default)s)"
@@ -80,9 +84,7 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     random_weights = model is None
     if model is None:
         # A fixed place: vLLM's compile cache knows a model by its path.
-        model = random_model.write(
-            Path(os.environ.get("TMPDIR", "/tmp"), f"foundry-qwen3-{options.layers}"), options.layers
-        )
+        model = random_model.write(_temporary(f"foundry-qwen3-{options.layers}"), options.layers)
     arguments: dict[str, Any] = {
         "model": model,
         "skip_tokenizer_init": True,
@@ -96,6 +98,8 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     }
     if random_weights:
         arguments["load_format"] = "dummy"
+    if options.adapter:
+        arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": ADAPTER_RANK}
     if options.kv_gib:
         arguments["kv_cache_memory_bytes"] = int(options.kv_gib * 2**30)
     if options.attention:
@@ -109,6 +113,10 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
             "cudagraph_capture_sizes": capture_sizes(options.sizes),
         }
     return arguments
+
+
+def _temporary(name: str) -> Path:
+    return Path(os.environ.get("TMPDIR", "/tmp"), name)
 
 
 class Counts:
@@ -173,6 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--compare", action="store_true", help="also time restored graphs against native ones in turns")
     options = parser.parse_args(argv)
     options.separate = options.separate or options.asynchronous
+    if options.adapter and options.model is not None:
+        parser.error("--adapter is made for the default model, not for --model")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if options.separate else "0"
@@ -218,6 +228,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             tokens[f"replica {replica}"] = [
                 engine.answer([prompt], options.tokens, replica)[0][0] for prompt in random_model.prompts(8)
             ]
+    if options.adapter:
+        folder = _temporary(f"foundry-qwen3-{options.layers}-adapter")
+        engine.use_adapter(random_model.adapter(folder, options.layers, ADAPTER_RANK))
+        tokens["adapter"] = [engine.answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]
+        engine.use_adapter(None)
     milliseconds = {}
     for count in batches:
         tokens[str(count)] = generate(count, options.tokens)[0]

@@ -111,7 +111,9 @@ class AsyncLLM:
     def from_engine_args(cls, arguments: Any) -> AsyncLLM:
         return cls(vars(arguments))
 
-    async def generate(self, prompt: Any, sampling: Any, name: str, *, data_parallel_rank: int | None = None) -> Any:
+    async def generate(
+        self, prompt: Any, sampling: Any, name: str, *, lora_request: Any = None, data_parallel_rank: int | None = None
+    ) -> Any:
         assert name not in self.names, "a request's name is used twice"
         self.names.add(name)
         tokens = [prompt["prompt_token_ids"][0] + (data_parallel_rank or 0)] * sampling.max_tokens
