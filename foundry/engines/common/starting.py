@@ -12,6 +12,7 @@ from foundry.engines.common import kernel_file
 from foundry.engines.common.tensors import Walker
 
 if TYPE_CHECKING:
+    from foundry.api import ZoneKind
     from foundry.engines.common.kernel_caches import KernelCaches
     from foundry.graphs import Graph
     from foundry.report import Report
@@ -68,7 +69,7 @@ class EngineStart:
 
     def begin(self, fingerprint: Mapping[str, object] | Callable[[], Mapping[str, object]]) -> None:
         """Decides between SAVE, LOAD and native. A CUDA device must be chosen. A function is asked for the fields."""
-        with self._guarded("begin"):
+        with self.guarded("begin"):
             self._speaks.enter_context(_logged(self._logs))
             fields = fingerprint() if callable(fingerprint) else fingerprint
             session = foundry.session(fingerprint=fields)
@@ -107,7 +108,7 @@ class EngineStart:
         """Around code of the engine that allocates the same on SAVE and on LOAD."""
         if self._session is None or self.state == "native":
             return nullcontext()
-        return self._session.phase(name)
+        return self._around(self._session, name, "rebuilt")
 
     def private(self, name: str) -> AbstractContextManager[None]:
         """SAVE: around profiling and warm-up, which LOAD does not run; what graphs reach of their memory is kept.
@@ -116,13 +117,25 @@ class EngineStart:
         """
         if self._session is None or self.state != "save":
             return nullcontext()
-        return self._session.phase(name, "private")
+        return self._around(self._session, name, "private")
+
+    @contextmanager
+    def _around(self, session: foundry.Session, name: str, kind: ZoneKind) -> Iterator[None]:
+        """What the engine does inside is its own: only what opens and closes the phase is Foundry's part."""
+        opened = ExitStack()
+        with self.guarded(f"phase {name}"):
+            opened.enter_context(session.phase(name, kind))
+        try:
+            yield
+        finally:
+            with self.guarded(f"phase {name}"):
+                opened.close()
 
     def register_module(self, name: str, module: Any) -> None:
         """Parameters and buffers of a model."""
         if self._session is None or self.state == "native":
             return
-        with self._guarded("register"):
+        with self.guarded("register"):
             for child, tensor, constant in self._session.runtime.named_tensors(module):
                 self._register(f"{name}.{child}", tensor, mutable=not constant)
 
@@ -130,7 +143,7 @@ class EngineStart:
         """Every other device tensor in a phase that `root` reaches: buffers that the engine writes between replays."""
         if self._session is None or self.state == "native":
             return
-        with self._guarded("register"):
+        with self.guarded("register"):
             for path, tensor in Walker(self._session.runtime.is_tensor, self._wanted).tensors(name, root):
                 self._register(path, tensor, mutable=True)
 
@@ -152,20 +165,20 @@ class EngineStart:
     def adopt(self, name: str, graph: Any, outputs: Any) -> None:
         """SAVE: a graph that the engine has just captured."""
         if self._session is not None and self.state == "save":
-            with self._guarded(f"graph {name}"):
+            with self.guarded(f"graph {name}"):
                 self._session.adopt(name, graph, outputs)
 
     def captured(self) -> None:
         """SAVE: every graph is captured; what the engine runs from now on may show inputs that nobody registered."""
         if self._session is not None and self.state == "save":
-            with self._guarded("captured"):
+            with self.guarded("captured"):
                 self._session.captured()
 
     def restored(self, name: str) -> Graph | None:
         """LOAD: the graph of that name, or None if the engine has to capture it."""
         if self._session is None or self.state != "load":
             return None
-        with self._guarded(f"graph {name}"):
+        with self.guarded(f"graph {name}"):
             return self._session.restored(name)
         return None
 
@@ -189,35 +202,35 @@ class EngineStart:
     def export(self, name: str, tensor: Any) -> None:
         """SAVE: a tensor that only a forward creates and that the engine needs later."""
         if self._session is not None and self.state == "save":
-            with self._guarded(f"export {name}"):
+            with self.guarded(f"export {name}"):
                 self._session.export(name, tensor)
 
     def exported(self, name: str) -> Any:
         """LOAD: that tensor; None otherwise."""
         if self._session is None or self.state != "load":
             return None
-        with self._guarded(f"export {name}"):
+        with self.guarded(f"export {name}"):
             return self._session.exported(name)
         return None
 
     def register_event(self, name: str, event: Any) -> None:
         """SAVE: an event that graphs record and that the engine waits for."""
         if self._session is not None and self.state == "save":
-            with self._guarded(f"event {name}"):
+            with self.guarded(f"event {name}"):
                 self._session.register_event(name, event)
 
     def event(self, name: str) -> Any:
         """LOAD: that event, as restored graphs record it; None otherwise, and where none of them does."""
         if self._session is None or self.state != "load":
             return None
-        with self._guarded(f"event {name}"):
+        with self.guarded(f"event {name}"):
             return self._session.event(name)
         return None
 
     def finish(self) -> None:
         """LOAD: compares tensors now, so that `state` tells whether graphs are restored."""
         if self._session is not None and self.state == "load":
-            with self._guarded("compare"):
+            with self.guarded("compare"):
                 self._session.finish()
 
     def end(self) -> None:
@@ -225,7 +238,7 @@ class EngineStart:
         session = self._session
         if session is None:
             return
-        with self._guarded("end"):
+        with self.guarded("end"):
             if self.state == "load":
                 session.wait()
             session.end()  # logs what came of it
@@ -244,7 +257,8 @@ class EngineStart:
         self._speaks.close()
 
     @contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
+    def guarded(self, what: str) -> Iterator[None]:
+        """Around Foundry's part in the start: what fails there makes the engine native, see above."""
         try:
             yield
         except Exception as problem:

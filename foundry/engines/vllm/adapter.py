@@ -72,14 +72,15 @@ class Adapter:
         def __call__(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
             before = set(wrapper.concrete_cudagraph_entries)
             output = original(wrapper, *args, **kwargs)
-            for descriptor in set(wrapper.concrete_cudagraph_entries) - before:
-                entry = wrapper.concrete_cudagraph_entries[descriptor]
-                piece = piece_of(wrapper)
-                if piece is not None:
-                    pieces.add(piece)
-                # The addresses are compared by vLLM itself where its log level is DEBUG.
-                kept = {"output": output, "input_addresses": entry.input_addresses}
-                start.adopt(keys.name(wrapper.runtime_mode, descriptor, piece), entry.cudagraph, kept)
+            with start.guarded("capture"):
+                for descriptor in set(wrapper.concrete_cudagraph_entries) - before:
+                    entry = wrapper.concrete_cudagraph_entries[descriptor]
+                    piece = piece_of(wrapper)
+                    if piece is not None:
+                        pieces.add(piece)
+                    # The addresses are compared by vLLM itself where its log level is DEBUG.
+                    kept = {"output": output, "input_addresses": entry.input_addresses}
+                    start.adopt(keys.name(wrapper.runtime_mode, descriptor, piece), entry.cudagraph, kept)
             return output
 
         return __call__

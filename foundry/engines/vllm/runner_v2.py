@@ -47,9 +47,10 @@ class AdapterV2(Adapter):
 
     def captured(self, manager: Any, descriptor: Any, graph: Any) -> None:
         """Called for every full graph after its capture."""
-        rows = descriptor.num_tokens
-        outputs = [manager.hidden_states, *manager.aux_hidden_states]
-        self._start.adopt(keys.name(descriptor.cg_mode, descriptor), graph, [tensor[:rows] for tensor in outputs])
+        with self._start.guarded("capture"):
+            rows = descriptor.num_tokens
+            outputs = [manager.hidden_states, *manager.aux_hidden_states]
+            self._start.adopt(keys.name(descriptor.cg_mode, descriptor), graph, [tensor[:rows] for tensor in outputs])
 
     def saved(self, runner: Any) -> None:
         """Exports what replays leave their result in."""

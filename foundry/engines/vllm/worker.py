@@ -124,7 +124,9 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         """SAVE: as vLLM does it, and every captured graph is kept. LOAD: restored graphs, no forward."""
         start, adapter = self.foundry, self.foundry_adapter
         if adapter is not None and start.state != "native":
-            reason = adapter.refusal(self.model_runner)
+            reason = ""
+            with start.guarded("refusal"):
+                reason = adapter.refusal(self.model_runner)
             if reason:
                 start.refuse(reason)
         if adapter is None or start.state == "native":
@@ -145,10 +147,13 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
                 patch.object(self, "execute_model", stepped),
             ):
                 times = super().compile_or_warm_up_model()
-            adapter.saved(self.model_runner)
+            with start.guarded("end"):
+                adapter.saved(self.model_runner)
             start.end()
             return times
-        missing = adapter.restore(self.model_runner)
+        missing: list[str] = []
+        with start.guarded("restore"):
+            missing = adapter.restore(self.model_runner)
         if missing or not start.loads():
             self._profile()
         if not start.loads():  # it did not fit after all

@@ -8,15 +8,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from vllm_world import SIZES, Server, World
-
-RUNNERS = pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])
-MODES = pytest.mark.parametrize("mode", ["FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"])
-FULL = [f"capture FULL {n}" for n in reversed(SIZES)]
-
-
-def parts_of(mode: str) -> list[str]:
-    return ["FULL", "PIECEWISE"] if mode == "FULL_AND_PIECEWISE" else ["FULL"]
+from vllm_world import FULL, MODES, RUNNERS, SIZES, Server, World, names_of, parts_of
 
 
 @RUNNERS
@@ -298,77 +290,6 @@ def test_hidden_states_that_are_too_small_are_not_used(
     loaded.check()
 
 
-# ---- what goes wrong in the middle
-
-
-@RUNNERS
-@MODES
-def test_a_session_that_ends_while_graphs_are_handed_over(
-    world: World, v2: bool, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.save(v2, mode)
-    world.process(MODE="load")
-    import foundry
-
-    original, asked = foundry.Session.restored, []
-
-    def restored(session: Any, name: str) -> Any:
-        asked.append(name)
-        if len(asked) == 2:
-            raise OSError("the disk is gone")
-        return original(session, name)
-
-    monkeypatch.setattr(foundry.Session, "restored", restored)
-    loaded = world.start(world.config(v2, mode))
-    assert loaded.captured[-3:] == FULL
-    loaded.check(*parts_of(mode))
-    assert any("serving natively" in line and "the disk is gone" in line for line in loaded.said)
-
-
-@RUNNERS
-@pytest.mark.parametrize("asked_for", ["save", "auto"])
-def test_a_save_that_breaks_off_serves_all_the_same_unless_it_was_asked_for(
-    world: World, v2: bool, asked_for: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.process(hook=True, MODE=asked_for)
-    import foundry
-
-    original, adopted = foundry.Session.adopt, []
-
-    def adopt(session: Any, name: str, *args: Any) -> Any:
-        adopted.append(name)
-        if len(adopted) == 2:
-            raise OSError("no space left")
-        return original(session, name, *args)
-
-    monkeypatch.setattr(foundry.Session, "adopt", adopt)
-    if asked_for == "save":
-        with pytest.raises(OSError, match="no space left"):
-            world.start(world.config(v2))
-    else:
-        server = world.start(world.config(v2))
-        server.check()
-        assert server.captured == FULL and len(adopted) == 2
-        assert any("serving natively" in line and "no space left" in line for line in server.said)
-    assert not world.archive.exists()
-    import torch
-
-    assert torch.cuda.CUDAGraph is torch.CUDAGraph
-
-
-@RUNNERS
-def test_an_archive_that_cannot_be_published(world: World, v2: bool) -> None:
-    world.process(hook=True, MODE="auto")
-    fake_core.process.full_disk = True
-    server = world.start(world.config(v2))
-    server.check()
-    assert "no space left" in server.said[-1]
-    world.process(hook=True, MODE="save")
-    fake_core.process.full_disk = True
-    with pytest.raises(fake_core.FoundryError, match="no space left"):
-        world.start(world.config(v2))
-
-
 @RUNNERS
 def test_auto_saves_then_loads(world: World, v2: bool) -> None:
     world.process(hook=True, MODE="auto")
@@ -377,124 +298,6 @@ def test_auto_saves_then_loads(world: World, v2: bool) -> None:
     loaded = world.start(world.config(v2))
     assert loaded.log == []
     loaded.check()
-
-
-# ---- who takes part
-
-
-def test_graphs_that_a_model_captures_itself_are_refused(world: World) -> None:
-    world.process(hook=True, MODE="save")
-    from vllm.v1.worker.gpu.model_states.interface import ModelState
-
-    class Special(ModelState):
-        def capture_inner_cudagraphs(self) -> None: ...
-
-    def make_special(worker: Any) -> None:
-        worker.model_runner.model_state = Special()
-
-    server = world.start(world.config(True), between=make_special)
-    server.check()
-    assert any("Special.capture_inner_cudagraphs" in line for line in server.said)
-    assert not world.archive.exists()
-
-
-@RUNNERS
-@pytest.mark.parametrize("kind", ["FlashInfer", "FlexAttention"])
-def test_attention_that_allocates_in_steps_what_graphs_read_is_refused(world: World, v2: bool, kind: str) -> None:
-    """Captures of other sizes do not rewrite FlashInfer's plan of a size, so SAVE would not find out."""
-    builder = type("Chunked", (type(f"{kind}MetadataBuilder", (), {}),), {})()
-
-    def choose(worker: Any) -> None:
-        group = importlib.import_module("vllm.v1.worker.utils").AttentionGroup
-        worker.model_runner.attn_groups = [[], [group([object()]), group([builder])]]
-
-    world.process(hook=True, MODE="auto")
-    server = world.start(world.config(v2), between=choose)
-    server.check()
-    assert f"serving natively: {kind} is not supported yet" in server.said[-1]
-    assert not world.archive.exists()
-    builder.use_trtllm_decode_attention = True
-    world.process(hook=True, MODE="auto")
-    world.start(world.config(v2), between=choose)
-    assert world.archive.exists()
-
-
-@RUNNERS
-def test_one_replica_saves_and_all_load(world: World, v2: bool) -> None:
-    def start(rank: int, mode: str) -> Server:
-        world.process(hook=mode == "save", MODE=mode)
-        parallel = {
-            "data_parallel_size": 2,
-            "data_parallel_rank": rank,
-            "data_parallel_index": rank,
-            "data_parallel_rank_local": rank,
-        }
-        return world.start(world.config(v2, parallel_config=parallel))
-
-    second = start(1, "save")
-    assert second.captured == FULL and not world.archive.exists()
-    assert any("replica 1 does not save" in line for line in second.said)
-    start(0, "save").check()
-    for rank in (0, 1):
-        loaded = start(rank, "load")
-        assert loaded.log == []
-        loaded.check()
-
-
-@RUNNERS
-@pytest.mark.parametrize(("mode", "saving"), [("auto", [0, 2]), ("save", [0])])
-def test_one_replica_of_each_machine_saves_where_nobody_asked_which(
-    world: World, v2: bool, mode: str, saving: list[int]
-) -> None:
-    """Replicas 2 and 3 are on another machine, whose archives may be its own."""
-    for rank, first in ((0, 0), (1, 0), (2, 2), (3, 2)):
-        world.archive = world.archive.with_name(f"{rank}.fdry")
-        world.process(hook=True, MODE=mode)
-        # As vLLM leaves it for models without experts.
-        parallel = {"data_parallel_index": rank, "data_parallel_rank_local": rank - first}
-        server = world.start(world.config(v2, parallel_config=parallel))
-        server.check()
-        assert world.archive.exists() == (rank in saving)
-        if rank not in saving:
-            whom = "those of this machine" if mode == "auto" and first else "all"
-            saves = first if mode == "auto" else 0
-            assert server.said == [
-                f"serving natively: data-parallel replica {rank} does not save: replica {saves} saves for {whom}"
-            ]
-
-
-@RUNNERS
-def test_what_is_not_supported_is_served_natively(world: World, v2: bool) -> None:
-    world.process(hook=True, MODE="save")
-    server = world.start(world.config(v2, parallel_config={"tensor_parallel_size": 2}))
-    server.check()
-    assert server.said == ["serving natively: tensor parallelism is not supported yet"]
-    world.process(hook=True, MODE="save", ON_MISMATCH="fail")
-    with pytest.raises(RuntimeError, match="tensor parallelism"):
-        world.start(world.config(v2, parallel_config={"tensor_parallel_size": 2}))
-
-
-@RUNNERS
-def test_a_release_that_moved_something_is_served_natively(
-    world: World, v2: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.process(hook=True, MODE="save")
-    name = "vllm.v1.worker.gpu.model_runner" if v2 else "vllm.v1.worker.gpu_model_runner"
-    runner = importlib.import_module(name).GPUModelRunner
-    original = runner._dummy_run
-
-    def renamed(self: Any, tokens: int = 8, *args: Any, num_tokens: int = 0) -> Any:
-        return original(self, num_tokens or tokens, *args)
-
-    monkeypatch.setattr(runner, "_dummy_run", renamed)
-    server = world.start(world.config(v2))
-    assert len(server.said) == 1
-    assert "not one that the plugin knows" in server.said[0]
-    assert "_dummy_run takes (tokens, args, num_tokens), the plugin knows (num_tokens, ...)" in server.said[0]
-
-
-def names_of(world: World) -> list[str]:
-    return [graph["name"] for graph in json.loads((world.archive / "foundry.json").read_text())["graphs"]]
 
 
 @pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,13 @@ import pytest
 # What is imported anew in every process: it holds on to classes of vLLM or PyTorch.
 _OF_A_PROCESS = ("vllm", "torch", "foundry.engines.vllm", "foundry.engines.common.engine_graph", "foundry.torch")
 SIZES = (8, 16, 32)
+RUNNERS = pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])
+MODES = pytest.mark.parametrize("mode", ["FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"])
+FULL = [f"capture FULL {n}" for n in reversed(SIZES)]
+
+
+def parts_of(mode: str) -> list[str]:
+    return ["FULL", "PIECEWISE"] if mode == "FULL_AND_PIECEWISE" else ["FULL"]
 
 
 class Server:
@@ -119,3 +127,7 @@ class World:
         """A LOAD in a process of its own."""
         self.process(release=release, MODE="load")
         return self.start(self.config(v2, mode, **parts))
+
+
+def names_of(world: World) -> list[str]:
+    return [graph["name"] for graph in json.loads((world.archive / "foundry.json").read_text())["graphs"]]
