@@ -67,11 +67,17 @@ class EngineStart:
 
     # ---- the start
 
-    def begin(self, fingerprint: Mapping[str, object] | Callable[[], Mapping[str, object]]) -> None:
-        """Decides between SAVE, LOAD and native. A CUDA device must be chosen. A function is asked for the fields."""
+    def begin(self, fingerprint: Mapping[str, object] | Callable[[], Mapping[str, object]], spare: str = "") -> None:
+        """Decides between SAVE, LOAD and native. A CUDA device must be chosen. A function is asked for the fields.
+
+        spare: why this process does not save; it is native, for that reason, where it would.
+        """
         with self.guarded("begin"):
-            self._speaks.enter_context(_logged(self._logs))
             fields = fingerprint() if callable(fingerprint) else fingerprint
+            if spare and _would_save(fields):
+                self._say(f"serving natively: {spare}")
+                return
+            self._speaks.enter_context(_logged(self._logs))
             session = foundry.session(fingerprint=fields)
             report = self._report = session.report
             self._session = session.begin()
@@ -292,6 +298,17 @@ def _logged(function: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         log.removeHandler(handler)
         log.propagate = propagate
         log.setLevel(level)
+
+
+def _would_save(fields: Mapping[str, object]) -> bool:
+    from foundry import fingerprint, modes
+    from foundry.torch import runtime
+
+    mode = modes.chosen_mode("auto")
+    if mode != "auto" or not modes.hook_present():
+        return mode == "save"
+    here = fingerprint.take(runtime(), runtime().device(), fields)
+    return modes.decide(mode, modes.chosen_path(None), here).action == "save"
 
 
 def refuse(reason: str, say: Callable[[str], None]) -> None:

@@ -41,7 +41,7 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         start = self.foundry
 
         def constructed(this: Any, vllm_config: Any, device: Any, *args: Any, **kwargs: Any) -> None:
-            start.begin(lambda: fields(vllm_config, runner))
+            start.begin(lambda: fields(vllm_config, runner), _leaves_saving(vllm_config.parallel_config))
             with start.phase("runner"):
                 original(this, vllm_config, device, *args, **kwargs)
             start.register_reachable("runner", this)
@@ -63,10 +63,6 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
             reason = "; ".join(common.problems(seams.PIECES))
         if reason:
             self.foundry.refuse(reason)
-            return False
-        reason = _leaves_saving(config.parallel_config)
-        if reason:
-            say(f"serving natively: {reason}")
             return False
         return True
 
@@ -182,16 +178,15 @@ def _compiles(config: Any) -> bool:
 
 
 def _leaves_saving(parallel: Any) -> str:
-    """Why this replica is native where one is to save: another one does. "" if it need not be."""
+    """Why this replica does not save: another one does. "" if it may."""
     from foundry import modes
 
-    mode = modes.chosen_mode("auto")
-    if mode not in ("save", "auto") or not modes.hook_present():
-        return ""
     replica = int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank) or 0)
     # Each machine may have archives of its own. Where they share them, the later of two SAVEs gives way, which "save"
     # would make an error.
-    local = replica if mode == "save" else int(getattr(parallel, "data_parallel_rank_local", None) or 0)
+    local = replica
+    if modes.chosen_mode("auto") != "save":
+        local = int(getattr(parallel, "data_parallel_rank_local", None) or 0)
     if not local:
         return ""
     whom = "all" if local == replica else "those of this machine"

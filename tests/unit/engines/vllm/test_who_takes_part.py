@@ -91,6 +91,23 @@ def test_one_replica_of_each_machine_saves_where_nobody_asked_which(
 
 
 @RUNNERS
+def test_a_replica_that_does_not_save_loads_what_fits(world: World, v2: bool) -> None:
+    """The launcher preloads the hook for a command that it has not seen, whatever archive there is."""
+    parallel = {"data_parallel_index": 1, "data_parallel_rank_local": 1}
+    world.save(v2)
+    world.process(hook=True, MODE="auto")
+    loaded = world.start(world.config(v2, parallel_config=parallel))
+    assert loaded.log == []
+    loaded.check()
+    world.process(hook=True, MODE="auto")
+    other = world.start(world.config(v2, parallel_config=parallel, model_config={"max_model_len": 2048}))
+    other.check()
+    assert other.captured == FULL
+    assert other.said == ["serving natively: data-parallel replica 1 does not save: replica 0 saves for all"]
+    assert other.worker.foundry.report is None
+
+
+@RUNNERS
 def test_what_is_not_supported_is_served_natively(world: World, v2: bool) -> None:
     world.process(hook=True, MODE="save")
     server = world.start(world.config(v2, parallel_config={"tensor_parallel_size": 2}))
