@@ -253,8 +253,11 @@ class EngineStart:
     def give_up(self, problem: BaseException) -> None:
         """The engine's start failed, or Foundry's part in it."""
         session, self._session = self._session, None
-        if session is not None:
-            session.end(problem)
+        try:
+            if session is not None:
+                session.end(problem)
+        except Exception as another:  # the first problem is the one that counts
+            self._say(f"the session did not end well: {another}")
         self._leave()
 
     def _leave(self) -> None:

@@ -125,6 +125,29 @@ def test_a_phase_that_breaks(
 
 
 @RUNNERS
+def test_a_session_that_does_not_even_end(world: World, v2: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.process(hook=True, MODE="auto")
+    import foundry
+
+    original = foundry.Session.end
+
+    def adopt(session: Any, *args: Any) -> Any:
+        raise OSError("the disk is gone")
+
+    def end(session: Any, problem: BaseException | None = None) -> None:
+        original(session, problem)
+        raise OSError("the driver is gone, too")
+
+    monkeypatch.setattr(foundry.Session, "adopt", adopt)
+    monkeypatch.setattr(foundry.Session, "end", end)
+    server = world.start(world.config(v2))
+    server.check()
+    ended, native = server.said[-2:]
+    assert ended == "the session did not end well: the driver is gone, too"
+    assert native.startswith("serving natively: graph FULL") and native.endswith("the disk is gone")
+
+
+@RUNNERS
 def test_an_archive_with_outputs_of_another_kind(world: World, v2: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world.save(v2, "FULL_AND_PIECEWISE")
     world.process(MODE="load")
