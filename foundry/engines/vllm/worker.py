@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from vllm.v1.worker import gpu_worker
@@ -12,9 +12,12 @@ from vllm.v1.worker import gpu_worker
 from foundry.engines.common import seams as common
 from foundry.engines.common.starting import EngineStart
 from foundry.engines.vllm import seams, support
-from foundry.engines.vllm.adapter import Adapter
 from foundry.engines.vllm.fingerprint import fields
 from foundry.engines.vllm.plugin import say
+
+if TYPE_CHECKING:
+    # It imports what another release may lack, which must not keep vLLM from importing its worker.
+    from foundry.engines.vllm.adapter import Adapter
 
 _KV_BYTES = "vllm.available_kv_cache_bytes"
 
@@ -38,9 +41,11 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         runner = self._runner_name()
         adapter = _adapter(runner, self.foundry)
         original = adapter.runner_class.__init__
-        start = self.foundry
+        start, constructions = self.foundry, 0
 
         def constructed(this: Any, vllm_config: Any, device: Any, *args: Any, **kwargs: Any) -> None:
+            nonlocal constructions
+            constructions += 1
             start.begin(lambda: fields(vllm_config, runner), _leaves_saving(vllm_config.parallel_config))
             with start.phase("runner"):
                 original(this, vllm_config, device, *args, **kwargs)
@@ -48,6 +53,8 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
 
         with patch.object(adapter.runner_class, "__init__", constructed):
             super().init_device()
+        if not constructions:
+            start.refuse(f"this vLLM's worker makes another model runner than {adapter.runner_class.__module__}'s")
         self.foundry_adapter = adapter
 
     def _takes_part(self) -> bool:

@@ -9,6 +9,41 @@ import pytest
 from vllm_world import FULL, RUNNERS, Server, World
 
 
+@RUNNERS
+def test_a_release_that_lacks_what_adapters_import_is_served_natively(
+    world: World, v2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.process(hook=True, MODE="auto")
+    monkeypatch.delattr(importlib.import_module("vllm.compilation.cuda_graph"), "CUDAGraphEntry")
+    from foundry.engines import vllm as entry
+
+    entry.register()
+    config = world.config(v2)
+    importlib.import_module("vllm.platforms").current_platform.check_and_update_config(config)
+    worker = importlib.import_module("foundry.engines.vllm.worker").Worker(config, 0, 0, "tcp://", True)
+    worker.init_device()
+    (said,) = [line for line in importlib.import_module("vllm").log if line.startswith("say ")]
+    assert "not one that the plugin knows" in said and "has no CUDAGraphEntry" in said
+
+
+@RUNNERS
+def test_a_worker_that_makes_another_runner_is_served_natively(
+    world: World, v2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.process(hook=True, MODE="auto")
+    module = importlib.import_module("vllm.v1.worker.gpu.model_runner" if v2 else "vllm.v1.worker.gpu_model_runner")
+    worker = importlib.import_module("vllm.v1.worker.gpu_worker").Worker
+    other = type("OtherRunner", (), dict(vars(module.GPUModelRunner)))
+
+    def init_device(self: Any) -> None:
+        self.device, self.model_runner = "cuda:0", other(self.vllm_config, "cuda:0")
+
+    monkeypatch.setattr(worker, "init_device", init_device)
+    server = world.start(world.config(v2))
+    server.check()
+    assert server.said == [f"serving natively: this vLLM's worker makes another model runner than {module.__name__}'s"]
+
+
 def test_graphs_that_a_model_captures_itself_are_refused(world: World) -> None:
     world.process(hook=True, MODE="save")
     from vllm.v1.worker.gpu.model_states.interface import ModelState
