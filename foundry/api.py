@@ -363,7 +363,7 @@ class Session:
     def _leave(self) -> None:
         global _active
         if self._options.mode == "auto":
-            launches.settle(self._options.path, self.report.outcome, self.report.archive)
+            launches.settle(self._options.path, self.report)
         if os.environ.get(modes.VERIFY_REPORT_VARIABLE):
             self.report.write_verdicts(os.environ[modes.VERIFY_REPORT_VARIABLE])
         with _active_lock:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foundry import modes, tracing
 from foundry.anchors import Anchors
 from foundry.attachments import Attachments
-from foundry.errors import error
+from foundry.errors import DAMAGED, error
 from foundry.exports import Events, Exports
 from foundry.home import Home
 from foundry.native import Backend, NativeBackend
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from foundry.runtime import Runtime
 
 log = logging.getLogger("foundry")
-
-_DAMAGED = ("io", "corrupt")  # kinds of error for files that are missing or not what they should be
 
 
 @dataclass(frozen=True)
@@ -134,10 +133,13 @@ class Beginning:
                 raise error("mismatch", f"{decision.reason}\n{fingerprint.mismatch_table(decision.mismatches)}")
             return self._go_native(decision.reason)
         if decision.action == "load":
+            can_save = options.mode == "auto" and modes.hook_present()
             try:
+                if can_save:
+                    self._check_images(decision)
                 return self._load(decision, runtime, device)
             except _core.FoundryError as problem:
-                if problem.kind not in _DAMAGED or options.mode != "auto" or not modes.hook_present():
+                if problem.kind not in DAMAGED or not can_save:
                     raise
                 # As for one that cannot even be read: otherwise no start with "auto" would ever mend it.
                 log.warning("the archive is saved anew: %s", problem)
@@ -166,6 +168,15 @@ class Beginning:
         self._report.outcome = "saving"
         return backend
 
+    def _check_images(self, decision: modes.Decision) -> None:
+        """Reads code images too, which a LOAD does while graphs are restored: too late to save anew what is damaged."""
+        from foundry import _core
+        from foundry.saving import RANK
+
+        assert decision.manifest is not None
+        with self._report.step("images"), named(decision.path):
+            _core.Archive(decision.path, RANK, list(decision.manifest.inventory)).verify_images()
+
     def _load(self, decision: modes.Decision, runtime: Runtime, device: int) -> Backend:
         from foundry import _core
         from foundry.loading import LoadBackend
@@ -173,7 +184,7 @@ class Beginning:
         assert decision.manifest is not None  # it was compared
         self._report.notes = dict(decision.manifest.notes)
         self._report.warnings += _core.archive_warnings(decision.path)
-        try:
+        with named(decision.path):
             backend = LoadBackend(
                 decision.path,
                 decision.manifest,
@@ -185,11 +196,6 @@ class Beginning:
                 self._options.verify,
                 self._options.exec_budget,
             )
-        except _core.FoundryError as problem:
-            # The core names files by their places in the archive; which archive that is nobody has said yet.
-            if problem.kind not in _DAMAGED or f"{decision.path}/" in str(problem):
-                raise
-            raise error(problem.kind, f"{decision.path}: {problem}") from None
         self._report.outcome = "loading"
         return backend
 
@@ -197,6 +203,19 @@ class Beginning:
         self._report.outcome, self._report.reason = "native", reason
         log.warning("%s", self._report)
         return NativeBackend(self._runtime, self._report)
+
+
+@contextmanager
+def named(archive: str) -> Iterator[None]:
+    """The core names files by their places in the archive: errors get to say which archive that is."""
+    from foundry import _core
+
+    try:
+        yield
+    except _core.FoundryError as problem:
+        if problem.kind not in DAMAGED or f"{archive}/" in str(problem):
+            raise
+        raise error(problem.kind, f"{archive}: {problem}") from None
 
 
 def _try_place(archive: str) -> None:

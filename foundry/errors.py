@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from foundry._core import FoundryError
 
+# Kinds of error for files that are missing or not what they should be.
+DAMAGED = ("io", "corrupt")
+
 
 def error(kind: str, sentence: str) -> FoundryError:
     """A FoundryError to raise; `kind` is one of those in _core.pyi, `sentence` says what, where and what to do."""

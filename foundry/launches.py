@@ -15,6 +15,10 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foundry.report import Report
 
 log = logging.getLogger("foundry")
 
@@ -76,13 +80,13 @@ def record(archive: str, launch: str, good: bool) -> None:
         log.debug("%s cannot be written: %s", path, problem)
 
 
-def settle(archive: str, outcome: str, used: str) -> None:
-    """A session is over that the launcher started: `outcome` of its report, the archive asked for and the one used."""
+def settle(archive: str, report: Report) -> None:
+    """A session is over that the launcher started, which asked for that archive. The next start is to save if it is no use."""
     launch = os.environ.get(LAUNCH_VARIABLE)
     if not launch:
         return
-    if outcome in ("saved", "restored"):
-        record(used, launch, True)
+    if report.outcome in ("saved", "restored") and not report.damaged:
+        record(report.archive, launch, True)
     else:
         for path in candidates(archive):
             record(path, launch, False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foundry import _core, attachments, host, journal, native, verifying
 from foundry.anchors import Anchor, Anchors
-from foundry.errors import mismatch, wrong_state
+from foundry.errors import DAMAGED, mismatch, wrong_state
 from foundry.graphs import Graph
 from foundry.home import Home, stop_at_exit
 from foundry.phases import PhaseStack
@@ -345,6 +345,7 @@ class LoadBackend:
         except _core.FoundryError as problem:
             if self._fail:
                 raise
+            self._report.damaged |= problem.kind in DAMAGED
             for names in (self._report.restored, self._report.unused):
                 if graph.name in names:
                     names.remove(graph.name)

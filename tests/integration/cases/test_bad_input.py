@@ -126,6 +126,9 @@ def test_missing_archive_in_an_engine(saved: tuple[Place, Done], tmp_path: Path)
     same(done, save)
 
 
+HOOKED = {"FOUNDRY_MODE": "auto"}  # as `foundry run --auto` starts what no archive has served yet
+
+
 @pytest.mark.parametrize("name", PLAIN_FILES)
 def test_auto_saves_a_damaged_archive_anew_where_the_hook_is(tmp_path: Path, name: str) -> None:
     """Without it that start is native; the one after it saves, and the next one loads."""
@@ -134,9 +137,26 @@ def test_auto_saves_a_damaged_archive_anew_where_the_hook_is(tmp_path: Path, nam
     path = place.archive / name
     write(path, path.read_bytes()[:-9])
     native(place.run("auto"), save)
-    again = place.run("auto", preload=True)
+    again = place.run("auto", preload=True, **HOOKED)
     assert again.report["outcome"] == "saved" and again.report["saved"] == GRAPHS, again.output
+    restored(place.run("auto", preload=True, **HOOKED), save)
     restored(place.run("auto"), save)
+
+
+def test_auto_saves_an_archive_with_a_damaged_image_anew(tmp_path: Path) -> None:
+    """Images are read while graphs are restored: without the hook those graphs are captured, and the report says damage."""
+    place = Place(tmp_path, DEVICE)
+    save = place.save()
+    path = max((place.archive / "images").iterdir(), key=lambda file: file.stat().st_size)
+    write(path, path.read_bytes()[:-9])
+    load = place.run("auto")
+    assert load.report["fell_back"] and load.report["damaged"], load.output
+    same(load, save)
+    again = place.run("auto", preload=True, **HOOKED)
+    assert again.report["outcome"] == "saved" and again.report["saved"] == GRAPHS, again.output
+    load = place.run("auto", preload=True, **HOOKED)
+    restored(load, save)
+    assert not load.report["damaged"]
 
 
 @pytest.mark.parametrize("version", [0, 2, 1 << 40, -1, 1.0, True, "1", None])

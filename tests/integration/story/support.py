@@ -53,13 +53,13 @@ class Place:
         return self.folder / "decode.fdry"
 
     def environment(self, preload: bool, **env: str) -> dict[str, str]:
-        """The environment of a process; `preload`: as `foundry run --save` makes it."""
+        """The environment of a process; `preload`: as `foundry run --save` makes it, or with another FOUNDRY_MODE."""
         made = {name: value for name, value in os.environ.items() if not name.startswith("FOUNDRY_")}
         if simulated.FOLDER_VARIABLE in os.environ:
             made[simulated.FOLDER_VARIABLE] = os.environ[simulated.FOLDER_VARIABLE]
         made = {**simulated.environment(made, self.device), **env}
         if preload:
-            made = hook.with_preload({**made, "FOUNDRY_MODE": "save"}, hook.hook_library(DEVICES[self.device], {}))
+            made = hook.with_preload({"FOUNDRY_MODE": "save", **made}, hook.hook_library(DEVICES[self.device], {}))
         return made
 
     def command(self, mode: str, *options: str, kinds: tuple[type, ...] = (), archive: Path | None = None) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from session_world import World
 
 from foundry import launches
+from foundry.report import Report
 
 DEVICE: dict[str, object] = {"gpu_name": "a GPU", "sm_count": 108}
 
@@ -68,3 +69,14 @@ def test_sessions_of_the_launcher_record(world: World, monkeypatch: pytest.Monke
     # A start that the archive does not fit gets the hook next time.
     world.load(mode="auto", session={"fingerprint": {"model": "another"}})
     assert not launches.served(archive, "k")
+
+
+@pytest.mark.parametrize(("outcome", "damaged", "served"), [("restored", False, True), ("restored", True, False)])
+def test_a_damaged_archive_is_to_be_saved_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, damaged: bool, served: bool
+) -> None:
+    archive = str(tmp_path / "a")
+    monkeypatch.setenv(launches.LAUNCH_VARIABLE, "k")
+    launches.record(archive, "k", True)
+    launches.settle(archive, Report(archive, "auto", outcome, damaged=damaged))
+    assert launches.served(archive, "k") is served
