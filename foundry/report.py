@@ -54,9 +54,7 @@ class Report:
     restored: list[str] = field(default_factory=list)
     native: list[str] = field(default_factory=list)
     fell_back: dict[str, str] = field(default_factory=dict)
-    damaged: bool = (
-        False  # LOAD: a file of the archive turned out to be damaged, or missing, while graphs were restored
-    )
+    damaged: bool = False  # LOAD: a file of the archive was found damaged, or missing, while graphs were restored
     left_out: dict[str, list[str]] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)
     sharing: list[list[str]] = field(default_factory=list)  # SAVE: graphs whose outputs share memory with each other
