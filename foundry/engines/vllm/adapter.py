@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foundry.engines.common.starting import EngineStart
 
 _PIECES = "vllm.pieces"
+_ATTENTION = "vllm.attention"
 
 
 def piece_of(wrapper: Any) -> int | None:
@@ -38,6 +39,12 @@ class Adapter:
 
     def refusal(self, runner: Any) -> str:
         """Why this model, now that it is loaded and has a KV cache, is served natively; "" if it need not be."""
+        chosen = support.attention(runner)
+        if self._start.state == "save":
+            self._start.notes[_ATTENTION] = chosen
+        known = self._start.notes.get(_ATTENTION)
+        if chosen != known:
+            return f"attention is by {chosen or 'nothing'} here and was by {known or 'nothing'} on SAVE"
         return support.attention_refusal(runner)
 
     # ---- SAVE

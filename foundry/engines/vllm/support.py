@@ -17,8 +17,7 @@ _LATE = {"FlashInferMetadataBuilder": "FlashInfer", "FlexAttentionMetadataBuilde
 
 def attention_refusal(runner: Any) -> str:
     """The same for the attention that the engine has chosen; once there is a KV cache."""
-    builders = [builder for groups in runner.attn_groups for group in groups for builder in group.metadata_builders]
-    for builder in builders:
+    for builder in _builders(runner):
         for kind in type(builder).__mro__:
             # FlashInfer's decode by TensorRT-LLM's kernels has no plan.
             if kind.__name__ in _LATE and not getattr(builder, "use_trtllm_decode_attention", False):
@@ -27,6 +26,16 @@ def attention_refusal(runner: Any) -> str:
                     "--attention-backend FLASH_ATTN and TRITON_ATTN are"
                 )
     return ""
+
+
+def attention(runner: Any) -> str:
+    """Which attention the engine has chosen, by itself where nobody asked for one: by what is installed, say."""
+    kinds = map(type, _builders(runner))
+    return ", ".join(sorted({f"{kind.__module__.removeprefix('vllm.')}.{kind.__qualname__}" for kind in kinds}))
+
+
+def _builders(runner: Any) -> list[Any]:
+    return [builder for groups in runner.attn_groups for group in groups for builder in group.metadata_builders]
 
 
 def _rules(config: Any) -> list[tuple[bool, str]]:

@@ -82,6 +82,31 @@ def test_attention_that_allocates_in_steps_what_graphs_read_is_refused(world: Wo
 
 
 @RUNNERS
+def test_attention_that_was_chosen_otherwise_is_native(world: World, v2: bool) -> None:
+    """Nobody asked for a backend, and what is installed here is not what was: caches may be laid out otherwise."""
+
+    def start(*kinds: str) -> Server:
+        def choose(worker: Any) -> None:
+            group = importlib.import_module("vllm.v1.worker.utils").AttentionGroup
+            worker.model_runner.attn_groups = [[group([type(kind, (), {})()]) for kind in kinds]]
+
+        return world.start(world.config(v2), between=choose)
+
+    world.process(hook=True, MODE="save")
+    start("A", "B", "A")
+    for others in (("B",), ("A", "C"), ()):
+        world.process(MODE="load")
+        server = start(*others)
+        server.check()
+        assert server.captured == FULL
+        assert "attention is by " in server.said[-1] and ".A, " in server.said[-1] and "on SAVE" in server.said[-1]
+    world.process(MODE="load")
+    server = start("B", "A")
+    server.check()
+    assert server.log == []
+
+
+@RUNNERS
 def test_one_replica_saves_and_all_load(world: World, v2: bool) -> None:
     def start(rank: int, mode: str) -> Server:
         world.process(hook=mode == "save", MODE=mode)
