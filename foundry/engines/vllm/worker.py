@@ -191,9 +191,9 @@ def _leaves_saving(parallel: Any) -> str:
     replica = int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank) or 0)
     # Each machine may have archives of its own. Where they share them, the later of two SAVEs gives way, which "save"
     # would make an error.
-    local = replica
-    if modes.chosen_mode("auto") != "save":
-        local = int(getattr(parallel, "data_parallel_rank_local", None) or 0)
+    local = getattr(parallel, "data_parallel_rank_local", None)
+    if local is None or modes.chosen_mode("auto") == "save":
+        local = replica
     if not local:
         return ""
     whom = "all" if local == replica else "those of this machine"

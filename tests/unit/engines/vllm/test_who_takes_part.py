@@ -150,6 +150,13 @@ def test_one_replica_of_each_machine_saves_where_nobody_asked_which(
             ]
 
 
+def test_a_replica_that_does_not_know_its_machine_leaves_saving_to_the_first(world: World) -> None:
+    """As an external launcher's."""
+    world.process(hook=True, MODE="auto")
+    server = world.start(world.config(parallel_config={"data_parallel_index": 3}))
+    assert server.said == ["serving natively: data-parallel replica 3 does not save: replica 0 saves for all"]
+
+
 @RUNNERS
 def test_a_replica_that_does_not_save_loads_what_fits(world: World, v2: bool) -> None:
     """The launcher preloads the hook for a command that it has not seen, whatever archive there is."""
