@@ -43,7 +43,7 @@ def _rules(config: Any) -> list[tuple[bool, str]]:
     mode = compilation.cudagraph_mode
     no_graphs = model.enforce_eager or mode is None or not mode
     return [
-        (no_graphs, "no CUDA graphs are asked for (enforce_eager, or cudagraph_mode NONE)"),
+        (no_graphs, "no CUDA graphs are captured (enforce_eager, or cudagraph_mode is NONE)"),
         (parallel.tensor_parallel_size > 1, "tensor parallelism is not supported yet"),
         (parallel.pipeline_parallel_size > 1, "pipeline parallelism is not supported yet"),
         (_more_than_one(parallel, "prefill_context_parallel_size"), "context parallelism is not supported yet"),

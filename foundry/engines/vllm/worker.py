@@ -129,7 +129,8 @@ class Worker(gpu_worker.Worker):  # type: ignore[misc]
         if adapter is not None and start.state != "native":
             reason = ""
             with start.guarded("refusal"):
-                reason = adapter.refusal(self.model_runner)
+                # Again: the attention may allow no graphs, and vLLM has changed the mode then.
+                reason = support.refusal(self.vllm_config) or adapter.refusal(self.model_runner)
             if reason:
                 start.refuse(reason)
         if adapter is None or start.state == "native":

@@ -93,9 +93,9 @@ def moe_replicas(config: Any) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
-    "eager": (set_("model_config.enforce_eager", True), "no CUDA graphs are asked for"),
-    "no graphs": (cudagraph_mode_none, "no CUDA graphs are asked for"),
-    "no mode": (set_("compilation_config.cudagraph_mode", None), "no CUDA graphs are asked for"),
+    "eager": (set_("model_config.enforce_eager", True), "no CUDA graphs are captured"),
+    "no graphs": (cudagraph_mode_none, "no CUDA graphs are captured"),
+    "no mode": (set_("compilation_config.cudagraph_mode", None), "no CUDA graphs are captured"),
     "tp": (set_("parallel_config.tensor_parallel_size", 2), "tensor parallelism"),
     "pp": (set_("parallel_config.pipeline_parallel_size", 2), "pipeline parallelism"),
     "prefill cp": (set_("parallel_config.prefill_context_parallel_size", 2), "context parallelism"),

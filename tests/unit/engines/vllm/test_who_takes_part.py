@@ -82,6 +82,20 @@ def test_attention_that_allocates_in_steps_what_graphs_read_is_refused(world: Wo
 
 
 @RUNNERS
+def test_a_mode_that_vllm_has_changed_to_none(world: World, v2: bool) -> None:
+    """As it does where the attention has no graphs: an archive of none would spare warm-ups and nothing else."""
+
+    def change(worker: Any) -> None:
+        compilation = worker.vllm_config.compilation_config
+        compilation.cudagraph_mode = type(compilation.cudagraph_mode).NONE
+
+    world.process(hook=True, MODE="auto")
+    server = world.start(world.config(v2), between=change)
+    assert server.said[-1] == "serving natively: no CUDA graphs are captured (enforce_eager, or cudagraph_mode is NONE)"
+    assert not world.archive.exists()
+
+
+@RUNNERS
 def test_attention_that_was_chosen_otherwise_is_native(world: World, v2: bool) -> None:
     """Nobody asked for a backend, and what is installed here is not what was: caches may be laid out otherwise."""
 
