@@ -80,8 +80,9 @@ _STOCK = "compilation mode 1 (stock torch.compile) captures inside PyTorch, wher
 
 
 def _keeps_state(model: Any) -> bool:
-    """Hybrid ones, and those of which every layer does."""
-    return any(bool(getattr(model, name, False)) for name in ("is_hybrid", "has_inner_state", "is_attention_free"))
+    """Hybrid ones, and those of which every layer does. (What `has_inner_state` says holds for a class of models, of
+    which some have no such layer.)"""
+    return bool(getattr(model, "is_hybrid", False) or getattr(model, "is_attention_free", False))
 
 
 def _more_than_one(parallel: Any, name: str) -> bool:
