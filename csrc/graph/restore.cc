@@ -191,7 +191,34 @@ ExecBytes exec_bytes(const GraphView& view, uint32_t graph) {
   return bytes;
 }
 
-std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order) {
+namespace {
+
+bool holds(std::span<const MappedRange> mapped, uint64_t address, uint64_t bytes) {
+  const auto next = std::upper_bound(mapped.begin(), mapped.end(), address,
+                                     [](uint64_t wanted, const MappedRange& range) { return wanted < range.address; });
+  if (next == mapped.begin()) return false;
+  const MappedRange& range = *std::prev(next);
+  const uint64_t offset = address - range.address;
+  return offset <= range.bytes && bytes <= range.bytes - offset;
+}
+
+// Whether all that a copy or a fill names lies there. Only rows are looked at; other shapes are rare.
+bool is_within(const GraphView& view, const archive::NodeRecord& node, std::span<const MappedRange> mapped) {
+  if (node.type == CU_GRAPH_NODE_TYPE_MEMSET) {
+    const archive::MemsetRecord& fill = view.memsets[node.payload];
+    return fill.height == 1 && holds(mapped, fill.destination, fill.width * fill.element_bytes);
+  }
+  const archive::MemcpyRecord& copy = view.memcpys[node.payload];
+  const bool row = copy.height == 1 && copy.depth == 1 && copy.source_y == 0 && copy.source_z == 0 &&
+                   copy.destination_y == 0 && copy.destination_z == 0;
+  return row && holds(mapped, copy.source + copy.source_x, copy.width_bytes) &&
+         holds(mapped, copy.destination + copy.destination_x, copy.width_bytes);
+}
+
+}  // namespace
+
+std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order,
+                                         std::span<const MappedRange> mapped) {
   enum class Answer : uint8_t { unknown, no, yes };
   std::vector<Answer> answers(view.graphs.size(), Answer::unknown);
   for (const archive::PointerRecord& pointer : view.pointers) {
@@ -204,8 +231,9 @@ std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const 
     const archive::GraphRecord& record = view.graphs[graph];
     const auto nodes = view.nodes.subspan(record.first_node, record.node_count);
     const bool found = std::any_of(nodes.begin(), nodes.end(), [&](const archive::NodeRecord& node) {
-      return node.type == CU_GRAPH_NODE_TYPE_MEMCPY || node.type == CU_GRAPH_NODE_TYPE_MEMSET ||
-             (node.type == CU_GRAPH_NODE_TYPE_GRAPH && self(self, node.payload));
+      const bool copies = node.type == CU_GRAPH_NODE_TYPE_MEMCPY || node.type == CU_GRAPH_NODE_TYPE_MEMSET;
+      return copies ? !is_within(view, node, mapped)
+                    : node.type == CU_GRAPH_NODE_TYPE_GRAPH && self(self, node.payload);
     });
     answers[graph] = found ? Answer::yes : Answer::no;
     return found;

@@ -139,8 +139,14 @@ class Restorer {
 // among the graphs' arguments.
 std::vector<uint32_t> images_of(const GraphView& view, std::span<const uint32_t> graphs);
 
-// Graphs of `order` whose nodes name memory that must be there when they are added, also in child graphs: the driver
-// checks the addresses of copies and fills, and those of host memory move.
-std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order);
+// Memory that is mapped before graphs are built.
+struct MappedRange {
+  uint64_t address = 0, bytes = 0;
+};
+
+// Graphs of `order` whose nodes name memory that must be there when they are added, and is not among `mapped` (by
+// address), also in child graphs: the driver checks the addresses of copies and fills, and those of host memory move.
+std::vector<uint32_t> graphs_with_copies(const GraphView& view, std::span<const uint32_t> order,
+                                         std::span<const MappedRange> mapped);
 
 }  // namespace foundry::graph

@@ -73,7 +73,7 @@ Status Loader::map() {
   for (const archive::MappedRecord& record : archive_->memory().section<Section::mapped>()) {
     FOUNDRY_TRY(abi_call(
         [&](foundry_error* error) { return abi.zone_map(slots_[record.zone], record.address, record.bytes, error); }));
-    mapped_.push_back(record.address);
+    mapped_.push_back({record.address, record.bytes});
     stats_.mapped_bytes += record.bytes;
   }
   stats_.milliseconds["map"] = watch.lap();
@@ -175,7 +175,7 @@ Status Loader::claim(uint64_t address, uint64_t bytes) {
     });
     if (mapped) continue;
     FOUNDRY_TRY(abi_call([&](foundry_error* error) { return abi.zone_map(slot, record.address, rounded, error); }));
-    mapped_.push_back(record.address);
+    mapped_.push_back({record.address, record.bytes});
   }
   // Every byte must have memory now: SAVE may have recorded less than the tensor claims.
   uint64_t covered = address;
@@ -202,7 +202,8 @@ Status Loader::start(std::vector<uint32_t> order, const graph::RestoreTuning& tu
   for (const uint32_t graph : options.order) {
     if (graph >= view.graphs.size()) return Error{ErrorKind::invalid, 0, format("the archive has no graph %u", graph)};
   }
-  options.held = graph::graphs_with_copies(view, options.order);
+  std::sort(mapped_.begin(), mapped_.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  options.held = graph::graphs_with_copies(view, options.order, mapped_);
   const auto provider = [archive = archive_](uint32_t index) -> Result<graph::ImageBytes> {
     const archive::ImageRecord& record = archive->graphs_file().section<Section::images>()[index];
     if (record.bytes == 0) {
@@ -354,7 +355,7 @@ void Loader::close() {
   const foundry_abi& abi = process_.abi();
   foundry_error error{};
   for (const auto& [address, bytes] : std::exchange(pinned_, {})) abi.pin(address, bytes, 0, &error);
-  for (const uint64_t address : std::exchange(mapped_, {})) abi.zone_unmap(address, &error);
+  for (const graph::MappedRange& range : std::exchange(mapped_, {})) abi.zone_unmap(range.address, &error);
   const auto zones = process_.zones();
   for (const uint32_t slot : std::exchange(slots_, {})) {
     const auto zone = std::find_if(zones.begin(), zones.end(), [&](const auto& z) { return z.slot == slot; });

@@ -131,7 +131,7 @@ class Loader {
   int device_;
   CUcontext context_;
   std::vector<uint32_t> slots_;  // per zone record
-  std::vector<uint64_t> mapped_;
+  std::vector<graph::MappedRange> mapped_;
   std::vector<std::pair<uint64_t, uint64_t>> pinned_;
   std::shared_ptr<graph::Restorer> restorer_;
   std::mutex filling_;  // guards the next two; taken before mutex_

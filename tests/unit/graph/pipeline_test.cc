@@ -365,7 +365,38 @@ TEST_F(PipelineTest, GraphsWithCopiesAreFoundInChildGraphsToo) {
   const uint32_t a = snapshot->add(fills, "fills").value();
   const uint32_t b = snapshot->add(parent, "parent").value();
   const std::vector<uint32_t> order{b, plain[0], a};
-  EXPECT_EQ(graphs_with_copies(snapshot->tables().view(), order), (std::vector<uint32_t>{b, a}));
+  EXPECT_EQ(graphs_with_copies(snapshot->tables().view(), order, {}), (std::vector<uint32_t>{b, a}));
+}
+
+TEST_F(PipelineTest, CopiesWithinMappedMemoryAreNoReasonToWait) {
+  int graphs = 0;
+  const auto copy = [&](uint64_t source, uint64_t destination, size_t bytes, size_t rows = 1) {
+    CUgraph graph = new_graph();
+    CUDA_MEMCPY3D& made = fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
+    made.srcMemoryType = made.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    made.srcDevice = source;
+    made.dstDevice = destination;
+    made.WidthInBytes = bytes;
+    made.Height = rows;
+    made.Depth = 1;
+    made.srcPitch = made.dstPitch = bytes;
+    return snapshot->add(graph, "copy " + std::to_string(++graphs)).value();
+  };
+  const auto fill = [&](uint64_t destination, size_t width, size_t height) {
+    CUgraph graph = new_graph();
+    fake.add_node(graph, CU_GRAPH_NODE_TYPE_MEMSET)->set = {destination, 256, 1, 4, width, height};
+    return snapshot->add(graph, "fill " + std::to_string(++graphs)).value();
+  };
+  const std::vector<MappedRange> mapped = {{0x1000, 0x1000}, {0x8000, 0x2000}};
+  const std::vector<uint32_t> within = {copy(0x1000, 0x9000, 0x1000), fill(0x8000, 0x800, 1)};
+  const std::vector<uint32_t> beyond = {
+      copy(0x1000, 0x9001, 0x1000), copy(0xfff, 0x8000, 0x10), copy(0x3000, 0x8000, 0x10), copy(0x8000, 0x2000, 0x10),
+      copy(0x1000, 0x8000, 8, 2),   fill(0x8000, 0x800, 2),    fill(0x8004, 0x800, 1)};
+  std::vector<uint32_t> order = within;
+  order.insert(order.end(), beyond.begin(), beyond.end());
+  const GraphView view = snapshot->tables().view();
+  EXPECT_EQ(graphs_with_copies(view, order, mapped), beyond);
+  EXPECT_EQ(graphs_with_copies(view, order, {}), order);
 }
 
 TEST_F(PipelineTest, CancelFailsWhatIsNotReady) {

@@ -103,7 +103,7 @@ class HostRangeTest : public RestoreTest {
   }
   void start() {
     RestoreOptions with = options({0, 1});
-    with.held = graphs_with_copies(snapshot->tables().view(), with.order);
+    with.held = graphs_with_copies(snapshot->tables().view(), with.order, {});
     EXPECT_EQ(with.held, std::vector<uint32_t>{0});
     restorer = restore(with);
   }
@@ -146,7 +146,7 @@ TEST_F(HostRangeTest, KernelsAloneWaitForTheirRangeToo) {
   add_scale(reinterpret_cast<CUgraph>(node->child.get()), 0x5030);
   const uint32_t outer = snapshot->add(child, "outer").value();
   tables.pointers.push_back({0x5030, outer - 1, 0, 0, 0, static_cast<uint32_t>(PointerClass::host), 0});
-  EXPECT_EQ(graphs_with_copies(tables.view(), std::vector<uint32_t>{1, outer}), std::vector<uint32_t>{outer});
+  EXPECT_EQ(graphs_with_copies(tables.view(), std::vector<uint32_t>{1, outer}, {}), std::vector<uint32_t>{outer});
 }
 
 // Files that validate() accepts, but that SAVE does not write.
