@@ -36,8 +36,8 @@ _CONFIG: tuple[Seam, ...] = tuple(
         ),
         (
             "ParallelConfig",
-            "compute_hash data_parallel_rank data_parallel_rank_local data_parallel_size enable_expert_parallel pipeline_parallel_size "
-            "tensor_parallel_size worker_cls",
+            "compute_hash data_parallel_rank data_parallel_rank_local data_parallel_size enable_expert_parallel "
+            "pipeline_parallel_size tensor_parallel_size worker_cls",
         ),
         ("SchedulerConfig", "max_num_batched_tokens max_num_seqs"),
         ("CUDAGraphMode", "FULL NONE PIECEWISE"),
