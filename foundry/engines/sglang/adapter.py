@@ -70,14 +70,11 @@ class Adapter:
         result = original(runner, *args, **kwargs)
         if self._runner is None and not getattr(runner, "is_draft_worker", False):
             self._runner = runner
-            reason, spare = features.obstacle(runner), _replica(runner)
+            reason = features.obstacle(runner)
             if reason:
                 self._stay_native(reason)
-            elif spare:
-                self._over = True
-                say(f"serving natively: {spare}")
             else:
-                self._start.begin(lambda: fingerprint.fields(runner))
+                self._start.begin(lambda: fingerprint.fields(runner), _leaves_saving(runner))
         return result
 
     def _stay_native(self, reason: str) -> None:
@@ -279,14 +276,10 @@ def _compile_for_steps(device: Any) -> None:
         positions(torch.ones(1, dtype=torch.int64, device=device))
 
 
-def _replica(runner: Any) -> str:
-    """Why a data-parallel replica does not take part: LOAD works for all of them, one saves."""
-    from foundry import modes
-
-    rank = getattr(runner, "dp_rank", None) or 0
-    if not rank or modes.chosen_mode("auto") == "load" or not modes.hook_present():
-        return ""
-    return f"data-parallel replica {rank} does not save: replica 0 saves for all"
+def _leaves_saving(runner: Any) -> str:
+    """Why this replica does not save: another one does. "" if it may."""
+    replica = getattr(runner, "dp_rank", None) or 0
+    return f"data-parallel replica {replica} does not save: replica 0 saves for all" if replica else ""
 
 
 def _cannot_have(known: object) -> str:

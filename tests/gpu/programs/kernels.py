@@ -164,7 +164,8 @@ def judge(name: str, found: list[torch.Tensor], golden: dict[str, Any]) -> str:
         return "equal"
     most = max((a.double() - b.double()).abs().max().item() for a, b in pairs)
     spread = golden[name]["spread"]
-    return "within native spread" if most <= spread else f"differs by {most:.4g}, native runs by {spread:.4g}"
+    # A few replays do not show the whole spread: as for golden runs, twice as much is allowed.
+    return "within native spread" if most <= 2 * spread else f"differs by {most:.4g}, native runs by {spread:.4g}"
 
 
 def main() -> None:

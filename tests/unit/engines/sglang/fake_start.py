@@ -27,9 +27,11 @@ class FakeStart:
         self.problem: BaseException | None = None
         self.fingerprint: dict[str, Any] = {}
 
-    def begin(self, fingerprint: Callable[[], dict[str, Any]]) -> None:
+    def begin(self, fingerprint: Callable[[], dict[str, Any]], spare: str = "") -> None:
         log.append("begin")
-        self.state, self.fingerprint = self.becomes, fingerprint()
+        self.spare, self.fingerprint = spare, fingerprint()
+        if not spare or self.becomes != "save":
+            self.state = self.becomes
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

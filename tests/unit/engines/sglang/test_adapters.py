@@ -9,8 +9,6 @@ import pytest
 from fake_start import FakeStart
 from mini_sglang import Attention, BreakableCudaGraphBackend, LogitsProcessorOutput, log
 
-from foundry import modes
-
 GENERATIONS = ("classic", "backends")
 NAMES = {"decode/4", "decode/2", "decode/1"}
 NOTES = {"sglang.available_bytes": 777}
@@ -198,22 +196,25 @@ def test_a_draft_runner_is_left_alone(engine: Make, generation: str) -> None:
     assert not [entry for entry in log if entry.startswith(("begin", "<", "register", "adopt", "end"))]
 
 
-@pytest.mark.parametrize(("mode", "taken"), [("save", False), ("auto", False), ("load", True)])
-def test_replicas(
-    engine: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str, taken: bool
-) -> None:
-    """All load from one archive; one saves it."""
-    monkeypatch.setenv("FOUNDRY_MODE", mode)
-    monkeypatch.setattr(modes, "hook_present", lambda: True)
-    # That is no mismatch: it raises nothing where the user wants mismatches as errors.
-    monkeypatch.setenv("FOUNDRY_ON_MISMATCH", "fail")
-    caplog.set_level("INFO")
-    _, start, found = engine("classic", FakeStart("load" if taken else "save", NAMES, dict(NOTES)))
+@pytest.mark.parametrize(("becomes", "taken"), [("save", False), ("load", True)])
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_replicas(engine: Make, generation: str, becomes: str, taken: bool) -> None:
+    """All load from one archive, one saves it: which of the two a start is the session knows."""
+    _, start, found = engine(generation, FakeStart(becomes, NAMES, dict(NOTES)))
     runner = found["sglang.srt.model_executor.model_runner"].ModelRunner()
     runner.dp_rank = 1
     run(found, runner)
-    assert ("begin" in log) is taken and start.problem is None
-    assert ("replica 1 does not save" in caplog.text) is not taken
+    assert start.spare == "data-parallel replica 1 does not save: replica 0 saves for all"
+    assert ("<weights" in log) is taken and start.problem is None
+
+
+@pytest.mark.parametrize("rank", [0, None])
+def test_the_first_replica_may_save(engine: Make, rank: int | None) -> None:
+    _, start, found = engine("classic", FakeStart("save"))
+    runner = found["sglang.srt.model_executor.model_runner"].ModelRunner()
+    runner.dp_rank = rank
+    run(found, runner)
+    assert start.spare == "" and "<weights" in log
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
