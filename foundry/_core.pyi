@@ -207,8 +207,11 @@ class Saver:
     def set_outputs(self, graph: int, tree: str, tensors: Sequence[int]) -> None:
         """tree: JSON of the nesting, leaves index into tensors (as returned by add_tensor)."""
 
-    def add_capture_input(self, tensor: Tensor) -> None:
-        """A registered tensor. A small mutable one of integers is kept as every later add_graph finds it."""
+    def add_capture_input(self, tensor: Tensor) -> bool:
+        """A registered tensor. A small mutable one of integers is kept as every later add_graph finds it: whether it is one."""
+
+    def clear_capture_inputs(self) -> None:
+        """None is kept by later add_graph, until they are added anew where they are by then."""
 
     def add_tensor(self, tensor: Tensor) -> int: ...
     def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:

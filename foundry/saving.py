@@ -69,6 +69,7 @@ class SaveBackend:
         self._native: dict[int, NativeGraph] = {}
         self._names: set[str] = set()
         self._kinds: set[str] = set()  # of graphs, see _watch
+        self._capture_inputs: list[Anchor] = []
         self._over = False
         try:
             _core.seal(False)
@@ -98,7 +99,9 @@ class SaveBackend:
 
     def registered(self, anchor: Anchor) -> None:
         """An anchor must lie in a rebuilt zone: raises FoundryError otherwise."""
-        self._saver.add_capture_input(self._describe(anchor))
+        described = self._describe(anchor)
+        if not self._over and self._saver.add_capture_input(described):
+            self._capture_inputs.append(anchor)
 
     def _describe(self, anchor: Anchor) -> _core.Tensor:
         tensor = self._runtime.describe(anchor.tensor)
@@ -215,12 +218,19 @@ class SaveBackend:
                     "inside a phase or inside the captured function"
                 )
         use = native.generator()
+        self._locate_capture_inputs()
         index = self._saver.add_graph(native.raw(), name)
         if use is not None:
             self._saver.set_generator(index, use.increment, use.seed, use.offset)
         self._recorded.append((name, index, encoded, tensors))
         self._native[index] = native
         self._watch(name)
+
+    def _locate_capture_inputs(self) -> None:
+        """A program may have given a tensor other memory; what it had before need not be there any more."""
+        self._saver.clear_capture_inputs()
+        for anchor in self._capture_inputs:
+            self._saver.add_capture_input(_as(self._runtime.describe(anchor.tensor), mutable=True))
 
     def _watch(self, name: str) -> None:
         """After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/")."""
@@ -387,6 +397,9 @@ class SaveBackend:
         self._over = True
         self._recorded.clear()
         self._native.clear()
+        self._capture_inputs.clear()
+        # With what it keeps of the device's memory on the host; the program may keep the session for good.
+        self.__dict__.pop("_saver", None)
         try:
             self._phases.end_all()
         finally:

@@ -177,6 +177,7 @@ void bind_save(py::module_& module) {
           },
           py::arg("name"), py::arg("address"), py::arg("nbytes"))
       .def("add_capture_input", &Saver::add_capture_input, py::arg("tensor"))
+      .def("clear_capture_inputs", &Saver::clear_capture_inputs)
       .def(
           "add_tensor", [](Saver& saver, const TensorInfo& tensor) { return unwrap(saver.add_tensor(tensor)); },
           py::arg("tensor"))

@@ -8,11 +8,12 @@
 
 namespace foundry::session {
 
-void CaptureInputs::add(const TensorInfo& tensor) {
-  if ((tensor.flags & archive::kMutable) == 0 || is_floating(tensor.dtype)) return;
-  if (tensor.bytes == 0 || tensor.bytes > kMostCaptureInputBytes) return;
+bool CaptureInputs::add(const TensorInfo& tensor) {
+  if ((tensor.flags & archive::kMutable) == 0 || is_floating(tensor.dtype)) return false;
+  if (tensor.bytes == 0 || tensor.bytes > kMostCaptureInputBytes) return false;
   uint64_t& bytes = extents_[tensor.address];
   bytes = std::max(bytes, tensor.bytes);
+  return true;
 }
 
 Status CaptureInputs::keep(DeviceMemory& device, uint32_t graph) {
@@ -49,6 +50,16 @@ Result<std::span<const CaptureInputs::Piece>> CaptureInputs::of(uint32_t graph) 
   }
   const auto found = kept_.find(graph);
   return found == kept_.end() ? std::span<const Piece>() : std::span<const Piece>(found->second);
+}
+
+void CaptureInputs::keep_within(std::span<const MemoryPart> parts) {
+  const auto is_outside = [&](const Piece& piece) {
+    const auto next = std::upper_bound(parts.begin(), parts.end(), piece.address,
+                                       [](uint64_t address, const MemoryPart& part) { return address < part.address; });
+    return next == parts.begin() ||
+           piece.address + piece.bytes->size() > std::prev(next)->address + std::prev(next)->bytes;
+  };
+  for (auto& [graph, pieces] : kept_) std::erase_if(pieces, is_outside);
 }
 
 Status CaptureInputs::put(DeviceMemory& device, uint32_t graph) const {

@@ -11,6 +11,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/session/device_memory.h"
+#include "csrc/session/memory_keeper.h"
 #include "csrc/session/tensors.h"
 
 namespace foundry::session {
@@ -31,14 +32,20 @@ class CaptureInputs {
 
   explicit CaptureInputs(uint64_t most = kMostCaptureInputsBytes) : most_(most) {}
 
-  // Keeps the tensor from the next capture on, if it is mutable, small and holds no floating-point numbers.
-  void add(const TensorInfo& tensor);
+  // Keeps the tensor from the next capture on, if it is mutable, small and holds no floating-point numbers. Whether it
+  // is.
+  bool add(const TensorInfo& tensor);
+  // Before tensors are added anew, with the memory that they have by then.
+  void clear() { extents_.clear(); }
   bool empty() const { return extents_.empty(); }
   // Right after the capture of `graph`.
   Status keep(DeviceMemory& device, uint32_t graph);
   // Before a replay of it. `out_of_memory` if there was no room for its inputs.
   Status put(DeviceMemory& device, uint32_t graph) const;
   Result<std::span<const Piece>> of(uint32_t graph) const;
+  // Forgets what does not lie in one of these (ascending, apart): memory that a tensor had earlier may be another's
+  // now.
+  void keep_within(std::span<const MemoryPart> parts);
 
  private:
   uint64_t most_;

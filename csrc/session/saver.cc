@@ -212,6 +212,7 @@ Result<std::vector<Doubt>> Saver::examine() {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  capture_inputs_.keep_within(mutable_memory(tensors_.tensors()));
   auto found = std::make_unique<Examination>();
   SaveReport& report = found->report;
   Stopwatch watch;

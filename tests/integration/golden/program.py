@@ -39,6 +39,7 @@ class TestEngine(FoundryEngine):
     tamper: LOAD gets other weights.
     lazy: also the graphs of LazyGraphs.
     spoil: after captures the input buffers hold indices that lead nowhere, until the session is over.
+    move: an input of integers gets other memory after the engine's graphs were captured, and a constant gets what it had.
     """
 
     __test__ = False
@@ -52,6 +53,7 @@ class TestEngine(FoundryEngine):
         tamper: bool,
         lazy: bool,
         spoil: bool,
+        move: bool,
         **options: Any,
     ) -> None:
         super().__init__(simulated.folder(), EngineConfig(batch_sizes=SIZES, cache_pages=64), archive, mode, **options)
@@ -60,8 +62,10 @@ class TestEngine(FoundryEngine):
         self.tamper = tamper
         self.lazy = LazyGraphs(self) if lazy else None
         self.spoil = spoil
+        self.move = move
         self.freed: dict[str, tuple[int, bytes]] = {}
         self.words: dict[str, foundry.Graph] = {}
+        self.constant: DeviceArray | None = None
 
     def load_weights(self) -> None:
         """A weight that is another one."""
@@ -71,7 +75,12 @@ class TestEngine(FoundryEngine):
 
     def capture_all(self) -> None:
         """The engine's graphs, then those with stale words."""
+        lengths = self.register_lengths() if self.move else None
+        if lengths is not None and self.restoring:
+            self.constant = self.move_lengths(lengths)
         super().capture_all()
+        if lengths is not None and self.constant is None:
+            self.constant = self.move_lengths(lengths)
         for name in self.stale:
             what, where = name.split("-")
             address = self.free_memory(where) if self.session.report.outcome == "saving" else 0
@@ -84,6 +93,19 @@ class TestEngine(FoundryEngine):
             native.replay = noisy(native.replay, graph.outputs.logits, iter(self.noise))
         if self.spoil:
             self.fill_buffers(NOWHERE)
+
+    def register_lengths(self) -> DeviceArray:
+        """An input that no graph reads."""
+        with self.session.phase("lengths"):
+            return self.session.register("lengths", self.device.array((WIDTH,), [1] * WIDTH, "int32"), mutable=True)
+
+    def move_lengths(self, lengths: DeviceArray) -> DeviceArray:
+        """The constant."""
+        before = lengths.storage
+        with self.session.phase("lengths"):
+            lengths.storage = self.device.array((WIDTH,), [2] * WIDTH, "int32").storage
+        self.device.synchronize()
+        return self.session.register("constant", DeviceArray(before, (WIDTH,)).upload([3.0] * WIDTH))
 
     def fill_buffers(self, value: int) -> None:
         """Writes it into every input buffer."""
@@ -165,7 +187,15 @@ def inputs(engine: FoundryEngine) -> str:
 
 def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
     """Runs the start and writes results."""
-    options = {"stale": [], "noise": [], "tamper": False, "lazy": False, "spoil": False, **json.loads(text)}
+    options = {
+        "stale": [],
+        "noise": [],
+        "tamper": False,
+        "lazy": False,
+        "spoil": False,
+        "move": False,
+        **json.loads(text),
+    }
     engine = TestEngine(archive, mode, **options)
     results: dict[str, Any] = {}
     try:
@@ -175,6 +205,7 @@ def main(mode: str, archive: str, out: str, text: str = "{}") -> int:
     else:
         results["intact"] = engine.intact()
         results["inputs"], results["steps"] = inputs(engine), engine.kernels.step_count()
+        results["constant"] = engine.constant.to_list() if engine.constant is not None else []
         if engine.spoil:
             engine.fill_buffers(0)
         results["export"] = exports(engine) if engine.session.report.outcome != "native" else None

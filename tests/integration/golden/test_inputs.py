@@ -69,3 +69,15 @@ def test_replays_find_indices_as_captures_left_them(tmp_path: Path) -> None:
     assert {verdict for _, verdict, _ in load["verdicts"]} == {"equal"}
     assert [graph for graph, _, _ in load["verdicts"]] == save["saved"]
     assert load["tokens"] == save["tokens"] == save["eager"]
+
+
+def test_an_input_may_be_given_other_memory_between_captures(tmp_path: Path) -> None:
+    """What it had is another tensor's then: no replay writes to it, and golden runs do not name it."""
+    archive = tmp_path / "a"
+    save = start("save", archive, move=True, golden=True)
+    assert save["outcome"] == "saved", save
+    assert save["left_out"] == {} and save["golden"] == save["saved"]
+    assert set(save["constant"]) == {3.0}
+    load = start("load", archive, env={"FOUNDRY_VERIFY": "1"}, move=True)
+    assert {verdict for _, verdict, _ in load["verdicts"]} == {"equal"}, load
+    assert load["tokens"] == save["tokens"] == save["eager"]

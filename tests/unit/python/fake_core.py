@@ -175,9 +175,14 @@ class Saver:
         self.found.append({address: read_memory(address, length) for address, length in self.inputs.items()})
         return len(self.graphs) - 1
 
-    def add_capture_input(self, tensor: Tensor) -> None:
-        if tensor.mutable and "int" in tensor.dtype:
+    def add_capture_input(self, tensor: Tensor) -> bool:
+        taken = tensor.mutable and "int" in tensor.dtype
+        if taken:
             self.inputs[tensor.address] = tensor.nbytes
+        return taken
+
+    def clear_capture_inputs(self) -> None:
+        self.inputs.clear()
 
     def put_capture_inputs(self, graph: int) -> None:
         for address, data in self.found[graph].items():

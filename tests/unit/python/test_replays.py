@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,21 @@ def test_a_golden_run_that_fails_is_a_note(world: World) -> None:
     engine = world.save(last=last)
     assert engine.session.report.outcome == "saved" and engine.session.report.golden == []
     assert any("no golden run of graph g: no launch" in warning for warning in engine.session.report.warnings)
+
+
+def test_what_was_kept_of_memory_is_freed_with_the_end_of_save(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the program keeps the session, and its graphs."""
+    made = []
+
+    class Saver(fake_core.Saver):
+        def __init__(self, device: int) -> None:
+            super().__init__(device)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(fake_core, "Saver", Saver)
+    engine = world.save(session={"golden": True})
+    gc.collect()
+    assert engine.session.report.outcome == "saved" and [saver() for saver in made] == [None]
 
 
 # ---- LOAD

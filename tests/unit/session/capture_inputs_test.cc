@@ -103,6 +103,27 @@ TEST_F(CaptureInputsTest, WhatDidNotChangeIsHeldOnce) {
   EXPECT_FALSE(inputs.of(3).ok());
 }
 
+TEST_F(CaptureInputsTest, MemoryThatATensorHadEarlierIsForgotten) {
+  CaptureInputs inputs;
+  EXPECT_TRUE(inputs.add(tensor(lengths, 8)));
+  EXPECT_FALSE(inputs.add(tensor(table, 12, "bfloat16")));
+  EXPECT_TRUE(inputs.add(tensor(table, 12)));
+  keep(inputs, 0);
+  inputs.clear();
+  EXPECT_TRUE(inputs.empty());
+  inputs.add(tensor(table, 8));
+  keep(inputs, 1);
+  ASSERT_EQ(inputs.of(1).value().size(), 1u);
+  EXPECT_EQ(inputs.of(1).value()[0].bytes->size(), 8u) << "what was added before clear() is not kept";
+  const std::vector<MemoryPart> parts = {{table, 8, false}};
+  inputs.keep_within(parts);
+  EXPECT_TRUE(inputs.of(0).value().empty()) << "beside the part, and more than the part";
+  EXPECT_EQ(inputs.of(1).value().size(), 1u);
+  write(lengths, {7, 8});
+  ASSERT_TRUE(inputs.put(*device, 0).ok());
+  EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(7, 8));
+}
+
 TEST_F(CaptureInputsTest, GatheringTakesAnyNumberOfExtents) {
   Words words(3 << 20);
   for (uint32_t i = 0; i < words.size(); ++i) words[i] = i;
