@@ -92,6 +92,13 @@ def settle(archive: str, report: Report) -> None:
             record(path, launch, False)
 
 
+def refuse(archive: str) -> None:
+    """The archive is found damaged, perhaps long after the session: the next start is to save anew."""
+    launch = os.environ.get(LAUNCH_VARIABLE)
+    if launch:
+        record(archive, launch, False)
+
+
 def candidates(archive: str) -> list[str]:
     """The archive of that name and those that mode "auto" saved beside it for other fingerprints."""
     return [archive, *sorted(glob.glob(sibling(glob.escape(archive), "?" * _DIGITS)))]

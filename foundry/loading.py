@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from foundry import _core, attachments, host, journal, native, verifying
+from foundry import _core, attachments, host, journal, launches, native, verifying
 from foundry.anchors import Anchor, Anchors
 from foundry.errors import DAMAGED, mismatch, wrong_state
 from foundry.graphs import Graph
@@ -343,9 +343,11 @@ class LoadBackend:
             with self._report.step("wait"):
                 self._loader.wait(entry.index)
         except _core.FoundryError as problem:
+            if problem.kind in DAMAGED:
+                self._report.damaged = True
+                launches.refuse(self._path)
             if self._fail:
                 raise
-            self._report.damaged |= problem.kind in DAMAGED
             for names in (self._report.restored, self._report.unused):
                 if graph.name in names:
                     names.remove(graph.name)

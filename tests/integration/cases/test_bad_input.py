@@ -159,6 +159,32 @@ def test_auto_saves_an_archive_with_a_damaged_image_anew(tmp_path: Path) -> None
     assert not load.report["damaged"]
 
 
+@pytest.mark.parametrize("reaction", ["fallback", "fail"])
+def test_the_launcher_has_an_archive_saved_anew_whose_damage_is_met_after_the_session(
+    tmp_path: Path, reaction: str
+) -> None:
+    place = Place(tmp_path, DEVICE)
+    launcher = [sys.executable, "-m", "foundry", "run", "--auto", "--archive", str(place.archive), "--"]
+
+    def start() -> dict[str, Any]:
+        command = [*launcher, *place.command("auto", f"--on-mismatch={reaction}")]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, check=False, env=place.environment(False)
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads((tmp_path / "auto.json").read_text())
+        return found
+
+    assert [start()["report"]["outcome"] for _ in range(2)] == ["saved", "restored"]
+    path = max((place.archive / "images").iterdir(), key=lambda file: file.stat().st_size)
+    write(path, path.read_bytes()[:-9])
+    met = start()
+    assert met["report"]["damaged"] and ("error" in met) == (reaction == "fail"), met["text"]
+    reports = [start()["report"] for _ in range(2)]
+    assert [report["outcome"] for report in reports] == ["saved", "restored"]
+    assert reports[1]["restored"] == GRAPHS and not reports[1]["damaged"]
+
+
 @pytest.mark.parametrize("version", [0, 2, 1 << 40, -1, 1.0, True, "1", None])
 def test_other_format_versions(saved: tuple[Place, Done], tmp_path: Path, version: object) -> None:
     def change(archive: Path) -> None:
