@@ -14,7 +14,7 @@ enum class ErrorKind {
   corrupt,        // bytes from disk do not hold together
   mismatch,       // valid archive, but not for this GPU, driver or process
   unsupported,    // Foundry does not handle this (yet); the message names it
-  out_of_memory,  // device memory or address space
+  out_of_memory,  // device memory, address space or threads
   io,             // the operating system refused a file operation; `code` is errno
   state,          // called at the wrong time (closed session, no hook, capture in progress)
 };

@@ -142,7 +142,7 @@ Result<std::unique_ptr<Restorer>> Restorer::start(const driver::Driver& driver, 
   try {
     state->pipeline->start_threads();
   } catch (const std::system_error& failure) {
-    return Error{ErrorKind::io, failure.code().value(),
+    return Error{ErrorKind::out_of_memory, failure.code().value(),
                  format("no threads to restore graphs with: %s", failure.what())};
   }
   return std::unique_ptr<Restorer>(new Restorer(std::move(state)));

@@ -92,7 +92,7 @@ Status Loader::map() {
       }
     });
   } catch (const std::system_error& failure) {
-    return Error{ErrorKind::io, failure.code().value(),
+    return Error{ErrorKind::out_of_memory, failure.code().value(),
                  format("no thread to restore the content of device memory: %s", failure.what())};
   }
   return success();

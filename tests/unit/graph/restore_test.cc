@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "tests/unit/graph/fixture.h"
@@ -147,6 +149,24 @@ TEST_F(HostRangeTest, KernelsAloneWaitForTheirRangeToo) {
   const uint32_t outer = snapshot->add(child, "outer").value();
   tables.pointers.push_back({0x5030, outer - 1, 0, 0, 0, static_cast<uint32_t>(PointerClass::host), 0});
   EXPECT_EQ(graphs_with_copies(tables.view(), std::vector<uint32_t>{1, outer}, {}), std::vector<uint32_t>{outer});
+}
+
+// What the system lacks is no matter of the archive's files: those are saved anew for that.
+TEST_F(RestoreTest, WithoutThreadsTheArchiveIsNotToBlame) {
+  CUgraph graph = new_graph();
+  add_plain(graph);
+  const uint32_t index = snapshot->add(graph, "g").value();
+  pthread_attr_t before;
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 60), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const auto started = Restorer::start(fake.table(), snapshot->tables().view(), provider(), options({index}));
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  ASSERT_FALSE(started.ok());
+  EXPECT_EQ(started.error().kind, ErrorKind::out_of_memory);
+  EXPECT_CONTAINS(started.error().text, "no threads to restore graphs with");
 }
 
 // Files that validate() accepts, but that SAVE does not write.
