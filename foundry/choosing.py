@@ -133,7 +133,7 @@ class Beginning:
                 raise error("mismatch", f"{decision.reason}\n{fingerprint.mismatch_table(decision.mismatches)}")
             return self._go_native(decision.reason)
         if decision.action == "load":
-            can_save = options.mode == "auto" and modes.hook_present()
+            can_save = options.mode == "auto" and modes.hook_present() and _can_be_saved(decision.path)
             try:
                 if can_save:
                     self._check_images(decision)
@@ -216,6 +216,17 @@ def named(archive: str) -> Iterator[None]:
         if problem.kind not in DAMAGED or f"{archive}/" in str(problem):
             raise
         raise error(problem.kind, f"{archive}: {problem}") from None
+
+
+def _can_be_saved(archive: str) -> bool:
+    """Where nothing can be written, what is whole of a damaged archive is of more use than a SAVE that is refused."""
+    from foundry import _core
+
+    try:
+        _try_place(archive)
+    except _core.FoundryError:
+        return False
+    return True
 
 
 def _try_place(archive: str) -> None:

@@ -152,3 +152,22 @@ def test_auto_replaces_a_damaged_archive_where_it_can_save(world: World, damaged
     engine = world.load(mode="auto")
     engine.check()
     assert engine.session.report.outcome == "restored"
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_of_a_damaged_archive_that_cannot_be_replaced_the_rest_is_restored(
+    world: World, monkeypatch: pytest.MonkeyPatch, writable: bool
+) -> None:
+    def damaged(archive: object) -> None:
+        raise fake_core.fail("corrupt", "images/ab: it has 4 bytes, its record says 8")
+
+    def refused(archive: str) -> None:
+        raise fake_core.fail("io", f"cannot make the staging directory {archive}.tmp: Read-only file system.")
+
+    world.save(mode="auto")
+    monkeypatch.setattr(fake_core.Archive, "verify_images", damaged)
+    if not writable:
+        monkeypatch.setattr(fake_core, "Staging", refused)
+    engine = world.save(mode="auto")
+    engine.check()
+    assert engine.session.report.outcome == ("saved" if writable else "restored")
