@@ -207,8 +207,12 @@ class Saver:
     def set_outputs(self, graph: int, tree: str, tensors: Sequence[int]) -> None:
         """tree: JSON of the nesting, leaves index into tensors (as returned by add_tensor)."""
 
-    def add_capture_input(self, tensor: Tensor) -> bool:
-        """A registered tensor. A small mutable one of integers is kept as every later add_graph finds it: whether it is one."""
+    @staticmethod
+    def takes_capture_input(tensor: Tensor) -> bool:
+        """Whether it is a small mutable one of integers. Any thread may ask, also while another one adds a graph."""
+
+    def add_capture_input(self, tensor: Tensor) -> None:
+        """A registered tensor. A small mutable one of integers is kept as every later add_graph finds it."""
 
     def clear_capture_inputs(self) -> None:
         """None is kept by later add_graph, until they are added anew where they are by then."""

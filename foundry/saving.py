@@ -100,7 +100,7 @@ class SaveBackend:
     def registered(self, anchor: Anchor) -> None:
         """An anchor must lie in a rebuilt zone: raises FoundryError otherwise."""
         described = self._describe(anchor)
-        if not self._over and self._saver.add_capture_input(described):
+        if not self._over and _core.Saver.takes_capture_input(described):
             self._capture_inputs.append(anchor)
 
     def _describe(self, anchor: Anchor) -> _core.Tensor:
@@ -227,10 +227,12 @@ class SaveBackend:
         self._watch(name)
 
     def _locate_capture_inputs(self) -> None:
-        """A program may have given a tensor other memory; what it had before need not be there any more."""
+        """A program may have given a tensor other memory, or none; what it had before need not be there any more."""
         self._saver.clear_capture_inputs()
         for anchor in self._capture_inputs:
-            self._saver.add_capture_input(_as(self._runtime.describe(anchor.tensor), mutable=True))
+            described = self._runtime.describe(anchor.tensor)
+            if slot_of(described) is not None:
+                self._saver.add_capture_input(_as(described, mutable=True))
 
     def _watch(self, name: str) -> None:
         """After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/")."""
@@ -347,9 +349,8 @@ class SaveBackend:
     def _record_golden(self, saved: _core.SaveReport, staging: _core.Staging, replays: Replays) -> None:
         """Replays the graphs that are published; what cannot be replayed has no golden run."""
         report = self._report
-        for graph in saved.graphs:
-            if graph.name not in self._golden or graph.name in report.left_out:
-                continue
+        asked = [graph for graph in saved.graphs if graph.name in self._golden and graph.name not in report.left_out]
+        for graph in asked:
             try:
                 replays.golden(graph.index, self._native[graph.index])
             except (_core.FoundryError, RuntimeError) as problem:
@@ -362,6 +363,8 @@ class SaveBackend:
                 report.warnings.append(
                     f"golden runs overwrote {size(lost)} of mutable tensors, too much to be kept meanwhile: they hold zeros"
                 )
+        elif asked:
+            self._saver.restore_state()
 
     def _manifest(self, saved: _core.SaveReport, staging: str) -> archive_json.Manifest:
         report = self._report

@@ -11,6 +11,7 @@ namespace foundry::python {
 namespace {
 
 namespace py = pybind11;
+using session::CaptureInputs;
 using session::GraphSummary;
 using session::Saver;
 using session::SaveReport;
@@ -176,6 +177,7 @@ void bind_save(py::module_& module) {
             unlocked([&] { return saver.add_host_range({address, nbytes, name}); });
           },
           py::arg("name"), py::arg("address"), py::arg("nbytes"))
+      .def_static("takes_capture_input", &CaptureInputs::takes, py::arg("tensor"))
       .def("add_capture_input", &Saver::add_capture_input, py::arg("tensor"))
       .def("clear_capture_inputs", &Saver::clear_capture_inputs)
       .def(

@@ -8,12 +8,15 @@
 
 namespace foundry::session {
 
-bool CaptureInputs::add(const TensorInfo& tensor) {
-  if ((tensor.flags & archive::kMutable) == 0 || is_floating(tensor.dtype)) return false;
-  if (tensor.bytes == 0 || tensor.bytes > kMostCaptureInputBytes) return false;
+bool CaptureInputs::takes(const TensorInfo& tensor) {
+  return (tensor.flags & archive::kMutable) != 0 && !is_floating(tensor.dtype) && tensor.bytes != 0 &&
+         tensor.bytes <= kMostCaptureInputBytes;
+}
+
+void CaptureInputs::add(const TensorInfo& tensor) {
+  if (!takes(tensor)) return;
   uint64_t& bytes = extents_[tensor.address];
   bytes = std::max(bytes, tensor.bytes);
-  return true;
 }
 
 Status CaptureInputs::keep(DeviceMemory& device, uint32_t graph) {

@@ -32,9 +32,10 @@ class CaptureInputs {
 
   explicit CaptureInputs(uint64_t most = kMostCaptureInputsBytes) : most_(most) {}
 
-  // Keeps the tensor from the next capture on, if it is mutable, small and holds no floating-point numbers. Whether it
-  // is.
-  bool add(const TensorInfo& tensor);
+  // Whether it is mutable, small and holds no floating-point numbers.
+  static bool takes(const TensorInfo& tensor);
+  // Keeps the tensor from the next capture on, if it is such a one.
+  void add(const TensorInfo& tensor);
   // Before tensors are added anew, with the memory that they have by then.
   void clear() { extents_.clear(); }
   bool empty() const { return extents_.empty(); }

@@ -69,8 +69,8 @@ class Saver {
   static Result<std::unique_ptr<Saver>> create(int device);
 
   // A tensor that is registered: if it is a small mutable one of integers, replays of graphs that are added afterwards,
-  // each right after its capture, find there what it held then. Whether it is one.
-  bool add_capture_input(const TensorInfo& tensor) { return capture_inputs_.add(tensor); }
+  // each right after its capture, find there what it held then.
+  void add_capture_input(const TensorInfo& tensor) { capture_inputs_.add(tensor); }
   // Before they are added anew: a program may give a tensor other memory, and what it had may be unmapped.
   void clear_capture_inputs() { capture_inputs_.clear(); }
   // Pinned memory that graphs added afterwards may use.

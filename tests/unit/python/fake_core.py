@@ -175,11 +175,12 @@ class Saver:
         self.found.append({address: read_memory(address, length) for address, length in self.inputs.items()})
         return len(self.graphs) - 1
 
-    def add_capture_input(self, tensor: Tensor) -> bool:
-        taken = tensor.mutable and "int" in tensor.dtype
-        if taken:
-            self.inputs[tensor.address] = tensor.nbytes
-        return taken
+    @staticmethod
+    def takes_capture_input(tensor: Tensor) -> bool:
+        return tensor.mutable and "int" in tensor.dtype
+
+    def add_capture_input(self, tensor: Tensor) -> None:
+        self.inputs[tensor.address] = tensor.nbytes
 
     def clear_capture_inputs(self) -> None:
         self.inputs.clear()

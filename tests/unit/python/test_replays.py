@@ -141,16 +141,33 @@ def test_golden_runs_of_all_graphs_are_asked_for_by_the_environment_too(
 
 def test_a_golden_run_that_fails_is_a_note(world: World) -> None:
     def last(engine: Engine) -> None:
+        assert engine.x is not None
         graph = engine.session.graph("g", lambda: engine.framework.add(engine.x, engine.x), golden=True)
+        engine.x.data = bytes([1] * 32)
 
         def fails() -> None:
+            assert engine.x is not None
+            engine.x.data = bytes([2] * 32)
             raise RuntimeError("no launch")
 
         graph._native.replay = fails  # type: ignore[union-attr]
 
     engine = world.save(last=last)
     assert engine.session.report.outcome == "saved" and engine.session.report.golden == []
+    assert engine.x is not None and engine.x.data == bytes([1] * 32), "what replays left was not put back"
     assert any("no golden run of graph g: no launch" in warning for warning in engine.session.report.warnings)
+
+
+def test_an_input_that_has_no_memory_while_a_graph_is_captured_is_not_read(world: World) -> None:
+    def last(engine: Engine) -> None:
+        with engine.session.phase("others"):
+            other = engine.session.register("other", engine.framework.tensor(bytes(32)), mutable=True)
+        address, other.storage.address = other.storage.address, 0
+        engine.session.graph("g", lambda: engine.framework.add(engine.x, engine.x))
+        other.storage.address = address
+
+    report = world.save(last=last).session.report
+    assert report.outcome == "saved" and "g" in report.saved
 
 
 def test_what_was_kept_of_memory_is_freed_with_the_end_of_save(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
