@@ -212,10 +212,13 @@ class Saver:
         """Whether it is a small mutable one of integers. Any thread may ask, also while another one adds a graph."""
 
     def add_capture_input(self, tensor: Tensor) -> None:
-        """A registered tensor. A small mutable one of integers is kept as every later add_graph finds it."""
+        """A registered tensor. A small mutable one of integers is kept as take_capture_inputs finds it."""
 
     def clear_capture_inputs(self) -> None:
-        """None is kept by later add_graph, until they are added anew where they are by then."""
+        """None is kept, until they are added anew where they are by then."""
+
+    def take_capture_inputs(self) -> None:
+        """Right after a capture, before any replay: what they hold now belongs to the graph that is added next."""
 
     def add_tensor(self, tensor: Tensor) -> int: ...
     def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:

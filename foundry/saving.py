@@ -217,8 +217,8 @@ class SaveBackend:
                     f"an output at {described.address:#x} is memory that Foundry did not see allocated: create it "
                     "inside a phase or inside the captured function"
                 )
+        self._take_capture_inputs()
         use = native.generator()
-        self._locate_capture_inputs()
         index = self._saver.add_graph(native.raw(), name)
         if use is not None:
             self._saver.set_generator(index, use.increment, use.seed, use.offset)
@@ -226,13 +226,17 @@ class SaveBackend:
         self._native[index] = native
         self._watch(name)
 
-    def _locate_capture_inputs(self) -> None:
-        """A program may have given a tensor other memory, or none; what it had before need not be there any more."""
+    def _take_capture_inputs(self) -> None:
+        """As the capture found them: a replay may change them, for one that draws random numbers as well.
+
+        A program may have given a tensor other memory, or none; what it had before need not be there any more.
+        """
         self._saver.clear_capture_inputs()
         for anchor in self._capture_inputs:
             described = self._runtime.describe(anchor.tensor)
             if slot_of(described) is not None:
                 self._saver.add_capture_input(_as(described, mutable=True))
+        self._saver.take_capture_inputs()
 
     def _watch(self, name: str) -> None:
         """After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/")."""

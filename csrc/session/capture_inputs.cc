@@ -19,7 +19,13 @@ void CaptureInputs::add(const TensorInfo& tensor) {
   bytes = std::max(bytes, tensor.bytes);
 }
 
-Status CaptureInputs::keep(DeviceMemory& device, uint32_t graph) {
+void CaptureInputs::clear() {
+  extents_.clear();
+  taken_.emplace();
+}
+
+Status CaptureInputs::take(DeviceMemory& device) {
+  taken_.emplace();
   std::vector<Extent> extents;
   for (const auto& [address, bytes] : extents_) extents.push_back({address, bytes});
   std::vector<Piece> pieces;
@@ -34,13 +40,22 @@ Status CaptureInputs::keep(DeviceMemory& device, uint32_t graph) {
     return success();
   }));
   if (fresh > most_ - bytes_) {
-    lacking_.insert(graph);
+    taken_.reset();
     last_.clear();
     return success();
   }
   bytes_ += fresh;
-  kept_[graph] = std::move(pieces);
+  taken_ = std::move(pieces);
   return success();
+}
+
+void CaptureInputs::keep(uint32_t graph) {
+  if (taken_) {
+    kept_[graph] = std::move(*taken_);
+  } else {
+    lacking_.insert(graph);
+  }
+  taken_.emplace();
 }
 
 Result<std::span<const CaptureInputs::Piece>> CaptureInputs::of(uint32_t graph) const {

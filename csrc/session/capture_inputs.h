@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -37,10 +38,11 @@ class CaptureInputs {
   // Keeps the tensor from the next capture on, if it is such a one.
   void add(const TensorInfo& tensor);
   // Before tensors are added anew, with the memory that they have by then.
-  void clear() { extents_.clear(); }
+  void clear();
   bool empty() const { return extents_.empty(); }
-  // Right after the capture of `graph`.
-  Status keep(DeviceMemory& device, uint32_t graph);
+  // Right after a capture, before any replay: what they hold is that graph's, which is named when it has a number.
+  Status take(DeviceMemory& device);
+  void keep(uint32_t graph);
   // Before a replay of it. `out_of_memory` if there was no room for its inputs.
   Status put(DeviceMemory& device, uint32_t graph) const;
   Result<std::span<const Piece>> of(uint32_t graph) const;
@@ -52,6 +54,7 @@ class CaptureInputs {
   uint64_t most_;
   std::map<uint64_t, uint64_t> extents_;  // address -> bytes
   std::map<uint64_t, std::shared_ptr<const std::vector<std::byte>>> last_;
+  std::optional<std::vector<Piece>> taken_ = std::vector<Piece>();  // nothing: there was no room
   std::map<uint32_t, std::vector<Piece>> kept_;
   std::set<uint32_t> lacking_;  // graphs without room
   uint64_t bytes_ = 0;

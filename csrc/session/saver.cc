@@ -89,13 +89,21 @@ Result<uint32_t> Saver::add_graph(CUgraph graph, const std::string& name) {
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
   FOUNDRY_ASSIGN(const uint32_t index, snapshotter_.add(graph, name));
-  if (!capture_inputs_.empty()) {
-    FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
-    FOUNDRY_ASSIGN(DeviceMemory * device, copies());
-    FOUNDRY_TRY(capture_inputs_.keep(*device, index));
-  }
+  capture_inputs_.keep(index);
   snapshot_ms_ += watch.lap();
   return index;
+}
+
+Status Saver::take_capture_inputs() {
+  if (capture_inputs_.empty()) return success();
+  Stopwatch watch;
+  driver::ScopedContext scope(process_.driver(), context_);
+  FOUNDRY_TRY(scope.status());
+  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  FOUNDRY_TRY(capture_inputs_.take(*device));
+  snapshot_ms_ += watch.lap();
+  return success();
 }
 
 Status Saver::add_host_range(graph::NamedRange range) {

@@ -68,11 +68,12 @@ class Saver {
   // `state` where the hook is not preloaded: code images and ambient allocations would be missing.
   static Result<std::unique_ptr<Saver>> create(int device);
 
-  // A tensor that is registered: if it is a small mutable one of integers, replays of graphs that are added afterwards,
-  // each right after its capture, find there what it held then.
+  // A tensor that is registered: if it is a small mutable one of integers, replays of graphs find there what it held at
+  // the take_capture_inputs before their add_graph: right after the capture, before any replay.
   void add_capture_input(const TensorInfo& tensor) { capture_inputs_.add(tensor); }
   // Before they are added anew: a program may give a tensor other memory, and what it had may be unmapped.
   void clear_capture_inputs() { capture_inputs_.clear(); }
+  Status take_capture_inputs();
   // Pinned memory that graphs added afterwards may use.
   Status add_host_range(graph::NamedRange range);
   Result<uint32_t> add_graph(CUgraph graph, const std::string& name);

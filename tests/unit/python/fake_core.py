@@ -158,6 +158,7 @@ class Saver:
         self.exposed: list[int] = []
         self.refusals: dict[int, str] = {}
         self.inputs: dict[int, int] = {}  # address: bytes
+        self.taken: dict[int, bytes] = {}
         self.found: list[dict[int, bytes]] = []  # by graph: what they held when it was captured
 
     def name_event(self, event: int, name: str, flags: int) -> bool:
@@ -172,7 +173,7 @@ class Saver:
         self.graphs.append(
             {"name": name, "program": list(process.captured[raw_graph]), "outputs": '["none"]', "generator": [0, 0, 0]}
         )
-        self.found.append({address: read_memory(address, length) for address, length in self.inputs.items()})
+        self.found.append(self.taken)
         return len(self.graphs) - 1
 
     @staticmethod
@@ -184,6 +185,9 @@ class Saver:
 
     def clear_capture_inputs(self) -> None:
         self.inputs.clear()
+
+    def take_capture_inputs(self) -> None:
+        self.taken = {address: read_memory(address, length) for address, length in self.inputs.items()}
 
     def put_capture_inputs(self, graph: int) -> None:
         for address, data in self.found[graph].items():

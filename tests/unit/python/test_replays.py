@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import weakref
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import fake_core
 import pytest
-from fake_framework import FakeTensor
+from fake_framework import FakeGraph, FakeTensor
 from session_world import Engine, World
 
 import foundry
@@ -156,6 +157,31 @@ def test_a_golden_run_that_fails_is_a_note(world: World) -> None:
     assert engine.session.report.outcome == "saved" and engine.session.report.golden == []
     assert engine.x is not None and engine.x.data == bytes([1] * 32), "what replays left was not put back"
     assert any("no golden run of graph g: no launch" in warning for warning in engine.session.report.warnings)
+
+
+def test_golden_runs_find_inputs_as_before_the_replay_that_tells_of_random_numbers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frameworks may have to replay for that, and a graph may write its inputs."""
+    generator = FakeGraph.generator
+
+    def replaying(native: FakeGraph) -> Any:
+        native.instantiate()
+        native.replay()
+        native.instantiated = False
+        return generator(native)
+
+    def last(engine: Engine) -> None:
+        def function() -> FakeTensor:
+            return engine.framework.copy_(engine.x, engine.framework.add(engine.x, engine.x))
+
+        assert engine.x is not None
+        engine.x.data = bytes([1] * 32)
+        engine.session.graph("doubles", function, warmup=0, golden=True)
+
+    monkeypatch.setattr(FakeGraph, "generator", replaying)
+    world.save(last=last)
+    assert set(fake_core.process.golden["doubles"]) == {hashlib.sha256(bytes([2] * 32)).hexdigest()}
 
 
 def test_an_input_that_has_no_memory_while_a_graph_is_captured_is_not_read(world: World) -> None:

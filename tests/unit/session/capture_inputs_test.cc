@@ -42,8 +42,9 @@ class CaptureInputsTest : public DeviceTest {
     ASSERT_EQ(driver.cuMemcpyHtoD(address, words.data(), 4 * words.size()), CUDA_SUCCESS);
   }
   void keep(CaptureInputs& inputs, uint32_t graph) {
-    const Status kept = inputs.keep(*device, graph);
-    ASSERT_TRUE(kept.ok()) << kept.error().text;
+    const Status taken = inputs.take(*device);
+    ASSERT_TRUE(taken.ok()) << taken.error().text;
+    inputs.keep(graph);
   }
 
   std::optional<DeviceMemory> device;
@@ -66,6 +67,22 @@ TEST_F(CaptureInputsTest, EachGraphFindsWhatItsCaptureFound) {
   EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(7, 8));
   ASSERT_TRUE(inputs.put(*device, 9).ok()) << "a graph of which nothing was kept";
   EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(7, 8));
+}
+
+TEST_F(CaptureInputsTest, WhatReplaysChangeBeforeAGraphIsKeptDoesNotCount) {
+  CaptureInputs inputs;
+  inputs.add(tensor(lengths, 8));
+  ASSERT_TRUE(inputs.take(*device).ok());
+  write(lengths, {7, 8});
+  inputs.keep(0);
+  inputs.keep(1);
+  EXPECT_TRUE(inputs.of(1).value().empty()) << "nothing was taken for it";
+  ASSERT_TRUE(inputs.put(*device, 0).ok());
+  EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(1, 2));
+  ASSERT_TRUE(inputs.take(*device).ok());
+  inputs.clear();  // that graph could not be saved
+  inputs.keep(2);
+  EXPECT_TRUE(inputs.of(2).value().empty());
 }
 
 TEST_F(CaptureInputsTest, OnlySmallMutableTensorsOfIntegersAreKept) {
