@@ -7,6 +7,14 @@
 #include "csrc/session/elements.h"
 
 namespace foundry::session {
+namespace {
+
+Status write(DeviceMemory& device, std::span<const CaptureInputs::Piece> pieces) {
+  for (const CaptureInputs::Piece& piece : pieces) FOUNDRY_TRY(device.write(piece.address, *piece.bytes));
+  return device.wait();
+}
+
+}  // namespace
 
 bool CaptureInputs::takes(const TensorInfo& tensor) {
   return (tensor.flags & archive::kMutable) != 0 && !is_floating(tensor.dtype) && tensor.bytes != 0 &&
@@ -80,10 +88,32 @@ void CaptureInputs::keep_within(std::span<const MemoryPart> parts) {
   for (auto& [graph, pieces] : kept_) std::erase_if(pieces, is_outside);
 }
 
-Status CaptureInputs::put(DeviceMemory& device, uint32_t graph) const {
+Status CaptureInputs::remember(DeviceMemory& device) {
+  std::map<uint64_t, uint64_t> written;
+  for (const auto& [graph, pieces] : kept_) {
+    for (const Piece& piece : pieces) {
+      uint64_t& bytes = written[piece.address];
+      bytes = std::max<uint64_t>(bytes, piece.bytes->size());
+    }
+  }
+  std::vector<Extent> extents;
+  for (const auto& [address, bytes] : written) extents.push_back({address, bytes});
+  std::vector<Piece> before;
+  FOUNDRY_TRY(device.gather(extents, [&](size_t index, std::span<const std::byte> bytes) {
+    before.push_back(
+        {extents[index].address, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end())});
+    return success();
+  }));
+  before_ = std::move(before);
+  return success();
+}
+
+Status CaptureInputs::put_back(DeviceMemory& device) const { return before_ ? write(device, *before_) : success(); }
+
+Status CaptureInputs::put(DeviceMemory& device, uint32_t graph) {
+  if (!before_) FOUNDRY_TRY(remember(device));
   FOUNDRY_ASSIGN(const std::span<const Piece> pieces, of(graph));
-  for (const Piece& piece : pieces) FOUNDRY_TRY(device.write(piece.address, *piece.bytes));
-  return device.wait();
+  return write(device, pieces);
 }
 
 }  // namespace foundry::session

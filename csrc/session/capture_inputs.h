@@ -44,19 +44,25 @@ class CaptureInputs {
   Status take(DeviceMemory& device);
   void keep(uint32_t graph);
   // Before a replay of it. `out_of_memory` if there was no room for its inputs.
-  Status put(DeviceMemory& device, uint32_t graph) const;
+  Status put(DeviceMemory& device, uint32_t graph);
+  // After replays: what all graphs' inputs held before the first put(), also where they are part of a tensor that is
+  // too large to be put back whole.
+  Status put_back(DeviceMemory& device) const;
   Result<std::span<const Piece>> of(uint32_t graph) const;
   // Forgets what does not lie in one of these (ascending, apart): memory that a tensor had earlier may be another's
   // now.
   void keep_within(std::span<const MemoryPart> parts);
 
  private:
+  Status remember(DeviceMemory& device);
+
   uint64_t most_;
   std::map<uint64_t, uint64_t> extents_;  // address -> bytes
   std::map<uint64_t, std::shared_ptr<const std::vector<std::byte>>> last_;
   std::optional<std::vector<Piece>> taken_ = std::vector<Piece>();  // nothing: there was no room
   std::map<uint32_t, std::vector<Piece>> kept_;
-  std::set<uint32_t> lacking_;  // graphs without room
+  std::set<uint32_t> lacking_;                // graphs without room
+  std::optional<std::vector<Piece>> before_;  // the first put()
   uint64_t bytes_ = 0;
 };
 

@@ -112,6 +112,7 @@ Status Saver::put_inputs(bool earlier) {
   if (!light_state_) FOUNDRY_TRY(keep_light_state());
   FOUNDRY_ASSIGN(DeviceMemory * device, copies());
   FOUNDRY_TRY(light_state_->restore(*device));
+  FOUNDRY_TRY(capture_inputs_.put_back(*device));
   return watch_.put(*device, found_->memory, earlier);
 }
 

@@ -58,7 +58,9 @@ Status Saver::restore_state() {
   FOUNDRY_TRY(scope.status());
   FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   FOUNDRY_TRY(kept_state_->restore());
-  return kept_inputs_->restore();
+  FOUNDRY_TRY(kept_inputs_->restore());
+  FOUNDRY_ASSIGN(DeviceMemory * device, copies());
+  return capture_inputs_.put_back(*device);
 }
 
 Status Saver::put_capture_inputs(uint32_t graph) {

@@ -14,15 +14,6 @@ using ::testing::HasSubstr;
 
 using Words = std::vector<uint32_t>;
 
-TensorInfo tensor(uint64_t address, uint64_t bytes, const char* dtype = "int32", uint32_t flags = archive::kMutable) {
-  TensorInfo made;
-  made.address = address;
-  made.bytes = bytes;
-  made.flags = flags;
-  made.dtype = dtype;
-  return made;
-}
-
 class CaptureInputsTest : public DeviceTest {
  protected:
   void SetUp() override {
@@ -85,18 +76,37 @@ TEST_F(CaptureInputsTest, WhatReplaysChangeBeforeAGraphIsKeptDoesNotCount) {
   EXPECT_TRUE(inputs.of(2).value().empty());
 }
 
+TEST_F(CaptureInputsTest, AfterReplaysAllHoldsWhatItHeldBeforeTheFirst) {
+  CaptureInputs inputs;
+  inputs.add(tensor(lengths, 4));
+  keep(inputs, 0);
+  inputs.add(tensor(lengths, 8));
+  inputs.add(tensor(table, 12));
+  keep(inputs, 1);
+  write(lengths, {7, 8});
+  write(table, {9, 9, 9});
+  ASSERT_TRUE(inputs.put_back(*device).ok()) << "there was no replay";
+  EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(7, 8));
+  ASSERT_TRUE(inputs.put(*device, 0).ok());
+  ASSERT_TRUE(inputs.put(*device, 1).ok());
+  write(table, {0, 0, 0});
+  ASSERT_TRUE(inputs.put_back(*device).ok());
+  EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(7, 8));
+  EXPECT_THAT(download<uint32_t>(table, 3), ElementsAre(9, 9, 9));
+}
+
 TEST_F(CaptureInputsTest, OnlySmallMutableTensorsOfIntegersAreKept) {
   CaptureInputs inputs;
-  inputs.add(tensor(lengths, 8, "float32"));
-  inputs.add(tensor(lengths, 8, "int32", archive::kConstant));
+  inputs.add(tensor(lengths, 8, archive::kMutable, "float32"));
+  inputs.add(tensor(lengths, 8, archive::kConstant));
   inputs.add(tensor(lengths, 0));
   inputs.add(tensor(lengths, kMostCaptureInputBytes + 1));
   EXPECT_TRUE(inputs.empty());
   for (const char* dtype : {"float64", "float16", "bfloat16", "float8_e4m3fn", "float4_e2m1fn_x2"}) {
-    EXPECT_FALSE(CaptureInputs::takes(tensor(lengths, 8, dtype))) << dtype;
+    EXPECT_FALSE(CaptureInputs::takes(tensor(lengths, 8, archive::kMutable, dtype))) << dtype;
   }
   for (const char* dtype : {"int64", "uint8", "bool"}) {
-    EXPECT_TRUE(CaptureInputs::takes(tensor(lengths, 8, dtype))) << dtype;
+    EXPECT_TRUE(CaptureInputs::takes(tensor(lengths, 8, archive::kMutable, dtype))) << dtype;
   }
   inputs.add(tensor(lengths, 4));
   inputs.add(tensor(lengths, 8));

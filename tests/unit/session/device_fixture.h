@@ -10,8 +10,19 @@
 #include <vector>
 
 #include "csrc/driver/driver.h"
+#include "csrc/session/tensors.h"
 
 namespace foundry::session::testing {
+
+inline TensorInfo tensor(uint64_t address, uint64_t bytes, uint32_t flags = archive::kMutable,
+                         const char* dtype = "int32") {
+  TensorInfo made;
+  made.address = address;
+  made.bytes = bytes;
+  made.flags = flags;
+  made.dtype = dtype;
+  return made;
+}
 
 class DeviceTest : public ::testing::Test {
  protected:

@@ -5,17 +5,8 @@
 namespace foundry::session::testing {
 namespace {
 
-TensorInfo tensor(uint64_t address, uint64_t bytes, uint32_t flags = archive::kMutable, const char* dtype = "float32") {
-  TensorInfo made;
-  made.address = address;
-  made.bytes = bytes;
-  made.flags = flags;
-  made.dtype = dtype;
-  return made;
-}
-
 TEST(MutableMemory, IsThatOfMutableTensorsByAddress) {
-  const std::vector<TensorInfo> tensors = {tensor(0x3000, 16), tensor(0x1000, 8, archive::kMutable, "int64"),
+  const std::vector<TensorInfo> tensors = {tensor(0x3000, 16, archive::kMutable, "float32"), tensor(0x1000, 8),
                                            tensor(0x2000, 8, archive::kConstant), tensor(0x4000, 0)};
   const std::vector<MemoryPart> parts = mutable_memory(tensors);
   ASSERT_EQ(parts.size(), 2u);
@@ -27,8 +18,8 @@ TEST(MutableMemory, IsThatOfMutableTensorsByAddress) {
 }
 
 TEST(MutableMemory, PartsThatOverlapAreOne) {
-  const std::vector<TensorInfo> tensors = {tensor(0x1000, 64), tensor(0x1010, 8, archive::kMutable, "int32"),
-                                           tensor(0x1030, 64), tensor(0x1070, 8)};
+  const std::vector<TensorInfo> tensors = {tensor(0x1000, 64, archive::kMutable, "float32"), tensor(0x1010, 8),
+                                           tensor(0x1030, 64, archive::kMutable, "float32"), tensor(0x1070, 8)};
   const std::vector<MemoryPart> parts = mutable_memory(tensors);
   ASSERT_EQ(parts.size(), 2u);
   EXPECT_EQ(parts[0].address, 0x1000u);
