@@ -36,6 +36,11 @@ SHAPE: dict[str, Any] = {
 }
 
 
+def place(layers: int, part: str = "") -> Path:
+    """Where processes of one machine find the same model, or a part of it: vLLM's compile cache knows a model by its path."""
+    return Path(os.environ.get("TMPDIR", "/tmp"), f"foundry-qwen3-{layers}{part}")
+
+
 def write(folder: Path, layers: int) -> str:
     """The folder of a model that engines can start from with dummy weights and without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +54,6 @@ def checkpoint(folder: Path, layers: int) -> str:
     if path.exists():
         return str(folder)
     import torch
-    from safetensors.torch import save_file
 
     write(folder, layers)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,10 +66,17 @@ def checkpoint(folder: Path, layers: int) -> str:
             else torch.empty(shape, device=device).normal_(0, 0.02, generator=generator)
         )
         weights[name] = tensor.to("cpu", torch.bfloat16)
-    part = folder / f"part-{os.getpid()}.safetensors"
-    save_file(weights, part)
-    part.replace(path)  # whoever finds the file finds all of it
+    _store(weights, path)
     return str(folder)
+
+
+def _store(weights: dict[str, Any], path: Path) -> None:
+    """Whoever finds the file finds all of it: several processes may write it at a time."""
+    from safetensors.torch import save_file
+
+    part = path.with_name(f"part-{os.getpid()}.safetensors")
+    save_file(weights, part)
+    part.replace(path)
 
 
 def _weights(layers: int) -> dict[str, tuple[int, ...]]:
@@ -99,7 +110,6 @@ def _weights(layers: int) -> dict[str, tuple[int, ...]]:
 def adapter(folder: Path, layers: int, rank: int) -> str:
     """The folder of a LoRA adapter for every linear layer of the model, in PEFT's format: large enough to change answers."""
     import torch
-    from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     linear = {
@@ -114,10 +124,7 @@ def adapter(folder: Path, layers: int, rank: int) -> str:
         for part, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
             tensor = torch.empty(shape).normal_(0, 0.05, generator=generator)
             weights[f"base_model.model.{name}.lora_{part}.weight"] = tensor.to(torch.bfloat16)
-    path = folder / "adapter_model.safetensors"
-    temporary = path.with_suffix(f".{os.getpid()}")  # several processes may write it at a time, and read it
-    save_file(weights, temporary)
-    os.replace(temporary, path)
+    _store(weights, folder / "adapter_model.safetensors")
     return str(folder)
 
 

@@ -83,8 +83,7 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     model = options.model
     random_weights = model is None
     if model is None:
-        # A fixed place: vLLM's compile cache knows a model by its path.
-        model = random_model.write(_temporary(f"foundry-qwen3-{options.layers}"), options.layers)
+        model = random_model.write(random_model.place(options.layers), options.layers)
     arguments: dict[str, Any] = {
         "model": model,
         "skip_tokenizer_init": True,
@@ -113,10 +112,6 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
             "cudagraph_capture_sizes": capture_sizes(options.sizes),
         }
     return arguments
-
-
-def _temporary(name: str) -> Path:
-    return Path(os.environ.get("TMPDIR", "/tmp"), name)
 
 
 class Counts:
@@ -220,18 +215,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     seconds["start_to_first_token"] = time.time() - STARTED
     if options.model is None:
         engine.in_workers("apply_model", vllm_workers.refill)
+
+    def one_by_one(*replica: int) -> list[list[int]]:
+        # Which prompts an engine process takes into its first steps together depends on when they arrive.
+        return [engine.answer([prompt], options.tokens, *replica)[0][0] for prompt in random_model.prompts(8)]
+
     batches = [count for count in options.batches if count <= options.max_num_seqs]
-    # One at a time: which prompts an engine process takes into its first steps together depends on when they arrive.
-    tokens = {"alone": [engine.answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]}
+    tokens = {"alone": one_by_one()}
     if isinstance(engine, Asynchronous) and options.replicas > 1:
         for replica in range(options.replicas):
-            tokens[f"replica {replica}"] = [
-                engine.answer([prompt], options.tokens, replica)[0][0] for prompt in random_model.prompts(8)
-            ]
+            tokens[f"replica {replica}"] = one_by_one(replica)
     if options.adapter:
-        folder = _temporary(f"foundry-qwen3-{options.layers}-adapter")
+        folder = random_model.place(options.layers, "-adapter")
         engine.use_adapter(random_model.adapter(folder, options.layers, ADAPTER_RANK))
-        tokens["adapter"] = [engine.answer([prompt], options.tokens)[0][0] for prompt in random_model.prompts(8)]
+        tokens["adapter"] = one_by_one()
         engine.use_adapter(None)
     milliseconds = {}
     for count in batches:

@@ -121,8 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.runner != "auto":
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if options.runner == "v2" else "0"
     if options.model is None:
-        folder = Path(os.environ.get("TMPDIR", "/tmp"), f"foundry-qwen3-{options.layers}-weights")
-        options.model = random_model.checkpoint(folder, options.layers)
+        options.model = random_model.checkpoint(random_model.place(options.layers, "-weights"), options.layers)
     arguments = engine_arguments(options)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
