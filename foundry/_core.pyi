@@ -211,14 +211,9 @@ class Saver:
     def takes_capture_input(tensor: Tensor) -> bool:
         """Whether it is a small mutable one of integers. Any thread may ask, also while another one adds a graph."""
 
-    def add_capture_input(self, tensor: Tensor) -> None:
-        """A registered tensor. A small mutable one of integers is kept as take_capture_inputs finds it."""
-
-    def clear_capture_inputs(self) -> None:
-        """None is kept, until they are added anew where they are by then."""
-
-    def take_capture_inputs(self) -> None:
-        """Right after a capture, before any replay: what they hold now belongs to the graph that is added next."""
+    def take_capture_inputs(self, tensors: Sequence[Tensor]) -> None:
+        """Right after a capture, before any replay: what small mutable ones of integers among these registered tensors hold
+        now belongs to the graph that is added next."""
 
     def add_tensor(self, tensor: Tensor) -> int: ...
     def set_generator(self, graph: int, increment: int, seed: int, offset: int) -> None:

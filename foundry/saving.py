@@ -231,12 +231,9 @@ class SaveBackend:
 
         A program may have given a tensor other memory, or none; what it had before need not be there any more.
         """
-        self._saver.clear_capture_inputs()
-        for anchor in self._capture_inputs:
-            described = self._runtime.describe(anchor.tensor)
-            if slot_of(described) is not None:
-                self._saver.add_capture_input(_as(described, mutable=True))
-        self._saver.take_capture_inputs()
+        described = [self._runtime.describe(anchor.tensor) for anchor in self._capture_inputs]
+        present = [_as(tensor, mutable=True) for tensor in described if slot_of(tensor) is not None]
+        self._saver.take_capture_inputs(present)
 
     def _watch(self, name: str) -> None:
         """After the 1st, 2nd, 4th, ... capture, and the first of each kind (what a name has before its first "/")."""

@@ -178,9 +178,12 @@ void bind_save(py::module_& module) {
           },
           py::arg("name"), py::arg("address"), py::arg("nbytes"))
       .def_static("takes_capture_input", &CaptureInputs::takes, py::arg("tensor"))
-      .def("add_capture_input", &Saver::add_capture_input, py::arg("tensor"))
-      .def("clear_capture_inputs", &Saver::clear_capture_inputs)
-      .def("take_capture_inputs", [](Saver& saver) { unlocked([&] { return saver.take_capture_inputs(); }); })
+      .def(
+          "take_capture_inputs",
+          [](Saver& saver, const std::vector<TensorInfo>& tensors) {
+            unlocked([&] { return saver.take_capture_inputs(tensors); });
+          },
+          py::arg("tensors"))
       .def(
           "add_tensor", [](Saver& saver, const TensorInfo& tensor) { return unwrap(saver.add_tensor(tensor)); },
           py::arg("tensor"))

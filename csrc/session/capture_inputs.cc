@@ -14,6 +14,18 @@ Status write(DeviceMemory& device, std::span<const CaptureInputs::Piece> pieces)
   return device.wait();
 }
 
+// The largest of those at one address counts.
+void add(std::map<uint64_t, uint64_t>& found, uint64_t address, uint64_t bytes) {
+  uint64_t& known = found[address];
+  known = std::max(known, bytes);
+}
+
+std::vector<Extent> extents_of(const std::map<uint64_t, uint64_t>& found) {
+  std::vector<Extent> extents;
+  for (const auto& [address, bytes] : found) extents.push_back({address, bytes});
+  return extents;
+}
+
 }  // namespace
 
 bool CaptureInputs::takes(const TensorInfo& tensor) {
@@ -21,21 +33,13 @@ bool CaptureInputs::takes(const TensorInfo& tensor) {
          tensor.bytes <= kMostCaptureInputBytes;
 }
 
-void CaptureInputs::add(const TensorInfo& tensor) {
-  if (!takes(tensor)) return;
-  uint64_t& bytes = extents_[tensor.address];
-  bytes = std::max(bytes, tensor.bytes);
-}
-
-void CaptureInputs::clear() {
-  extents_.clear();
+Status CaptureInputs::take(DeviceMemory& device, std::span<const TensorInfo> tensors) {
   taken_.emplace();
-}
-
-Status CaptureInputs::take(DeviceMemory& device) {
-  taken_.emplace();
-  std::vector<Extent> extents;
-  for (const auto& [address, bytes] : extents_) extents.push_back({address, bytes});
+  std::map<uint64_t, uint64_t> found;  // address -> bytes
+  for (const TensorInfo& tensor : tensors) {
+    if (takes(tensor)) add(found, tensor.address, tensor.bytes);
+  }
+  const std::vector<Extent> extents = extents_of(found);
   std::vector<Piece> pieces;
   uint64_t fresh = 0;
   FOUNDRY_TRY(device.gather(extents, [&](size_t index, std::span<const std::byte> bytes) {
@@ -89,15 +93,11 @@ void CaptureInputs::keep_within(std::span<const MemoryPart> parts) {
 }
 
 Status CaptureInputs::remember(DeviceMemory& device) {
-  std::map<uint64_t, uint64_t> written;
+  std::map<uint64_t, uint64_t> written;  // address -> bytes
   for (const auto& [graph, pieces] : kept_) {
-    for (const Piece& piece : pieces) {
-      uint64_t& bytes = written[piece.address];
-      bytes = std::max<uint64_t>(bytes, piece.bytes->size());
-    }
+    for (const Piece& piece : pieces) add(written, piece.address, piece.bytes->size());
   }
-  std::vector<Extent> extents;
-  for (const auto& [address, bytes] : written) extents.push_back({address, bytes});
+  const std::vector<Extent> extents = extents_of(written);
   std::vector<Piece> before;
   FOUNDRY_TRY(device.gather(extents, [&](size_t index, std::span<const std::byte> bytes) {
     before.push_back(

@@ -35,13 +35,9 @@ class CaptureInputs {
 
   // Whether it is mutable, small and holds no floating-point numbers.
   static bool takes(const TensorInfo& tensor);
-  // Keeps the tensor from the next capture on, if it is such a one.
-  void add(const TensorInfo& tensor);
-  // Before tensors are added anew, with the memory that they have by then.
-  void clear();
-  bool empty() const { return extents_.empty(); }
-  // Right after a capture, before any replay: what they hold is that graph's, which is named when it has a number.
-  Status take(DeviceMemory& device);
+  // Right after a capture, before any replay: what those of `tensors` hold that are such ones is that graph's, which is
+  // named when it has a number.
+  Status take(DeviceMemory& device, std::span<const TensorInfo> tensors);
   void keep(uint32_t graph);
   // Before a replay of it. `out_of_memory` if there was no room for its inputs.
   Status put(DeviceMemory& device, uint32_t graph);
@@ -57,7 +53,6 @@ class CaptureInputs {
   Status remember(DeviceMemory& device);
 
   uint64_t most_;
-  std::map<uint64_t, uint64_t> extents_;  // address -> bytes
   std::map<uint64_t, std::shared_ptr<const std::vector<std::byte>>> last_;
   std::optional<std::vector<Piece>> taken_ = std::vector<Piece>();  // nothing: there was no room
   std::map<uint32_t, std::vector<Piece>> kept_;

@@ -94,14 +94,13 @@ Result<uint32_t> Saver::add_graph(CUgraph graph, const std::string& name) {
   return index;
 }
 
-Status Saver::take_capture_inputs() {
-  if (capture_inputs_.empty()) return success();
+Status Saver::take_capture_inputs(std::span<const TensorInfo> tensors) {
   Stopwatch watch;
   driver::ScopedContext scope(process_.driver(), context_);
   FOUNDRY_TRY(scope.status());
-  FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
+  if (!tensors.empty()) FOUNDRY_CU(process_.driver(), cuCtxSynchronize);
   FOUNDRY_ASSIGN(DeviceMemory * device, copies());
-  FOUNDRY_TRY(capture_inputs_.take(*device));
+  FOUNDRY_TRY(capture_inputs_.take(*device, tensors));
   snapshot_ms_ += watch.lap();
   return success();
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,12 +69,9 @@ class Saver {
   // `state` where the hook is not preloaded: code images and ambient allocations would be missing.
   static Result<std::unique_ptr<Saver>> create(int device);
 
-  // A tensor that is registered: if it is a small mutable one of integers, replays of graphs find there what it held at
-  // the take_capture_inputs before their add_graph: right after the capture, before any replay.
-  void add_capture_input(const TensorInfo& tensor) { capture_inputs_.add(tensor); }
-  // Before they are added anew: a program may give a tensor other memory, and what it had may be unmapped.
-  void clear_capture_inputs() { capture_inputs_.clear(); }
-  Status take_capture_inputs();
+  // Right after a capture, before any replay: registered tensors with the memory that they have now. Replays of the
+  // graph that is added next find small mutable ones of integers among them as they are now.
+  Status take_capture_inputs(std::span<const TensorInfo> tensors);
   // Pinned memory that graphs added afterwards may use.
   Status add_host_range(graph::NamedRange range);
   Result<uint32_t> add_graph(CUgraph graph, const std::string& name);

@@ -157,7 +157,6 @@ class Saver:
         self.written: set[int] = set()
         self.exposed: list[int] = []
         self.refusals: dict[int, str] = {}
-        self.inputs: dict[int, int] = {}  # address: bytes
         self.taken: dict[int, bytes] = {}
         self.found: list[dict[int, bytes]] = []  # by graph: what they held when it was captured
 
@@ -180,14 +179,8 @@ class Saver:
     def takes_capture_input(tensor: Tensor) -> bool:
         return tensor.mutable and "int" in tensor.dtype
 
-    def add_capture_input(self, tensor: Tensor) -> None:
-        self.inputs[tensor.address] = tensor.nbytes
-
-    def clear_capture_inputs(self) -> None:
-        self.inputs.clear()
-
-    def take_capture_inputs(self) -> None:
-        self.taken = {address: read_memory(address, length) for address, length in self.inputs.items()}
+    def take_capture_inputs(self, tensors: list[Tensor]) -> None:
+        self.taken = {tensor.address: read_memory(tensor.address, tensor.nbytes) for tensor in tensors}
 
     def put_capture_inputs(self, graph: int) -> None:
         for address, data in self.found[graph].items():

@@ -32,8 +32,8 @@ class CaptureInputsTest : public DeviceTest {
   void write(uint64_t address, const Words& words) {
     ASSERT_EQ(driver.cuMemcpyHtoD(address, words.data(), 4 * words.size()), CUDA_SUCCESS);
   }
-  void keep(CaptureInputs& inputs, uint32_t graph) {
-    const Status taken = inputs.take(*device);
+  void keep(CaptureInputs& inputs, uint32_t graph, const std::vector<TensorInfo>& tensors) {
+    const Status taken = inputs.take(*device, tensors);
     ASSERT_TRUE(taken.ok()) << taken.error().text;
     inputs.keep(graph);
   }
@@ -44,11 +44,10 @@ class CaptureInputsTest : public DeviceTest {
 
 TEST_F(CaptureInputsTest, EachGraphFindsWhatItsCaptureFound) {
   CaptureInputs inputs;
-  inputs.add(tensor(lengths, 8));
-  inputs.add(tensor(table, 12));
-  keep(inputs, 0);
+  const std::vector<TensorInfo> both = {tensor(lengths, 8), tensor(table, 12)};
+  keep(inputs, 0, both);
   write(lengths, {7, 8});
-  keep(inputs, 1);
+  keep(inputs, 1, both);
   write(lengths, {0, 0});
   write(table, {0, 0, 0});
   ASSERT_TRUE(inputs.put(*device, 0).ok());
@@ -62,27 +61,24 @@ TEST_F(CaptureInputsTest, EachGraphFindsWhatItsCaptureFound) {
 
 TEST_F(CaptureInputsTest, WhatReplaysChangeBeforeAGraphIsKeptDoesNotCount) {
   CaptureInputs inputs;
-  inputs.add(tensor(lengths, 8));
-  ASSERT_TRUE(inputs.take(*device).ok());
+  const std::vector<TensorInfo> tensors = {tensor(lengths, 8)};
+  ASSERT_TRUE(inputs.take(*device, tensors).ok());
   write(lengths, {7, 8});
   inputs.keep(0);
   inputs.keep(1);
   EXPECT_TRUE(inputs.of(1).value().empty()) << "nothing was taken for it";
   ASSERT_TRUE(inputs.put(*device, 0).ok());
   EXPECT_THAT(download<uint32_t>(lengths, 2), ElementsAre(1, 2));
-  ASSERT_TRUE(inputs.take(*device).ok());
-  inputs.clear();  // that graph could not be saved
+  ASSERT_TRUE(inputs.take(*device, tensors).ok());
+  ASSERT_TRUE(inputs.take(*device, {}).ok());  // that graph could not be saved
   inputs.keep(2);
   EXPECT_TRUE(inputs.of(2).value().empty());
 }
 
 TEST_F(CaptureInputsTest, AfterReplaysAllHoldsWhatItHeldBeforeTheFirst) {
   CaptureInputs inputs;
-  inputs.add(tensor(lengths, 4));
-  keep(inputs, 0);
-  inputs.add(tensor(lengths, 8));
-  inputs.add(tensor(table, 12));
-  keep(inputs, 1);
+  keep(inputs, 0, {tensor(lengths, 4)});
+  keep(inputs, 1, {tensor(lengths, 8), tensor(table, 12)});
   write(lengths, {7, 8});
   write(table, {9, 9, 9});
   ASSERT_TRUE(inputs.put_back(*device).ok()) << "there was no replay";
@@ -97,21 +93,17 @@ TEST_F(CaptureInputsTest, AfterReplaysAllHoldsWhatItHeldBeforeTheFirst) {
 
 TEST_F(CaptureInputsTest, OnlySmallMutableTensorsOfIntegersAreKept) {
   CaptureInputs inputs;
-  inputs.add(tensor(lengths, 8, archive::kMutable, "float32"));
-  inputs.add(tensor(lengths, 8, archive::kConstant));
-  inputs.add(tensor(lengths, 0));
-  inputs.add(tensor(lengths, kMostCaptureInputBytes + 1));
-  EXPECT_TRUE(inputs.empty());
+  keep(inputs, 1,
+       {tensor(lengths, 8, archive::kMutable, "float32"), tensor(lengths, 8, archive::kConstant), tensor(lengths, 0),
+        tensor(lengths, kMostCaptureInputBytes + 1)});
+  EXPECT_TRUE(inputs.of(1).value().empty());
   for (const char* dtype : {"float64", "float16", "bfloat16", "float8_e4m3fn", "float4_e2m1fn_x2"}) {
     EXPECT_FALSE(CaptureInputs::takes(tensor(lengths, 8, archive::kMutable, dtype))) << dtype;
   }
   for (const char* dtype : {"int64", "uint8", "bool"}) {
     EXPECT_TRUE(CaptureInputs::takes(tensor(lengths, 8, archive::kMutable, dtype))) << dtype;
   }
-  inputs.add(tensor(lengths, 4));
-  inputs.add(tensor(lengths, 8));
-  inputs.add(tensor(lengths, 4));
-  keep(inputs, 0);
+  keep(inputs, 0, {tensor(lengths, 4), tensor(lengths, 8), tensor(lengths, 4)});
   const auto pieces = inputs.of(0).value();
   ASSERT_EQ(pieces.size(), 1u);
   EXPECT_EQ(pieces[0].bytes->size(), 8u) << "the largest of those at one address";
@@ -119,34 +111,28 @@ TEST_F(CaptureInputsTest, OnlySmallMutableTensorsOfIntegersAreKept) {
 
 TEST_F(CaptureInputsTest, WhatDidNotChangeIsHeldOnce) {
   CaptureInputs inputs(12 + 8 + 8);
-  inputs.add(tensor(lengths, 8));
-  inputs.add(tensor(table, 12));
-  keep(inputs, 0);
+  const std::vector<TensorInfo> both = {tensor(lengths, 8), tensor(table, 12)};
+  keep(inputs, 0, both);
   write(lengths, {7, 8});
-  keep(inputs, 1);
+  keep(inputs, 1, both);
   EXPECT_EQ(inputs.of(0).value()[1].bytes, inputs.of(1).value()[1].bytes);
   write(lengths, {9, 9});
-  keep(inputs, 2);
+  keep(inputs, 2, both);
   const Status full = inputs.put(*device, 2);
   ASSERT_FALSE(full.ok()) << "there was no room";
   EXPECT_EQ(full.error().kind, ErrorKind::out_of_memory);
   EXPECT_THAT(full.error().text, HasSubstr("was not kept"));
   EXPECT_TRUE(inputs.put(*device, 1).ok());
-  keep(inputs, 3);
+  keep(inputs, 3, both);
   EXPECT_FALSE(inputs.of(3).ok());
 }
 
 TEST_F(CaptureInputsTest, MemoryThatATensorHadEarlierIsForgotten) {
   CaptureInputs inputs;
-  inputs.add(tensor(lengths, 8));
-  inputs.add(tensor(table, 12));
-  keep(inputs, 0);
-  inputs.clear();
-  EXPECT_TRUE(inputs.empty());
-  inputs.add(tensor(table, 8));
-  keep(inputs, 1);
+  keep(inputs, 0, {tensor(lengths, 8), tensor(table, 12)});
+  keep(inputs, 1, {tensor(table, 8)});
   ASSERT_EQ(inputs.of(1).value().size(), 1u);
-  EXPECT_EQ(inputs.of(1).value()[0].bytes->size(), 8u) << "what was added before clear() is not kept";
+  EXPECT_EQ(inputs.of(1).value()[0].bytes->size(), 8u) << "what an earlier graph had is not kept";
   const std::vector<MemoryPart> parts = {{table, 8, false}};
   inputs.keep_within(parts);
   EXPECT_TRUE(inputs.of(0).value().empty()) << "beside the part, and more than the part";
